@@ -1,0 +1,33 @@
+"""Dialects of checkpoints: each family is data, found by the `model_type` of a config.json."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from addnorm.config import EncoderConfig
+from addnorm.errors import AddnormError
+from addnorm.families import bert
+from addnorm.families._rows import Family
+
+FAMILIES: dict[str, Family] = {family.name: family for family in (bert.FAMILY,)}
+
+
+def family_of(hf: Mapping[str, Any]) -> Family:
+    """The family of a Hugging Face config. Errors: no or unknown `model_type`."""
+    name = hf.get("model_type")
+    known = ", ".join(sorted(FAMILIES))
+    if name is None:
+        raise AddnormError(f"config.json has no 'model_type'; add one of: {known}")
+    if name not in FAMILIES:
+        raise AddnormError(f"config.json: model_type '{name}' is not supported; known families: {known}")
+    return FAMILIES[name]
+
+
+def export(config: EncoderConfig) -> tuple[Family, dict[str, Any]]:
+    """The first family that can express `config`, and its Hugging Face config. Errors: none can."""
+    reasons = []
+    for family in FAMILIES.values():
+        try:
+            return family, family.to_hf(config)
+        except AddnormError as error:
+            reasons.append(str(error))
+    raise AddnormError("no family can express this config: " + "; ".join(reasons))

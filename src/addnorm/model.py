@@ -1,0 +1,235 @@
+"""A model: tokenizer, encoder, sentence pooling; loading, encoding, tracing, saving."""
+
+import dataclasses
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from addnorm import checkpoint, sentence
+from addnorm.batch import Batch
+from addnorm.config import EncoderConfig
+from addnorm.errors import AddnormError, remark
+from addnorm.files import writing_folder
+from addnorm.hub import DEFAULT_MODEL, SMALL_FILES, locate
+from addnorm.nn.encoder import Encoder
+from addnorm.nn.heads import SentencePooling
+from addnorm.tokenizer import Tokenizer, Tokens
+
+if TYPE_CHECKING:
+    from addnorm.trace.record import Trace
+
+Texts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]] | Tensor
+
+
+class Model:
+    """An encoder with what turns texts into tokens and its stream into vectors.
+
+    `Model(config)` has fresh weights and no tokenizer; `load` gives a trained one.
+    """
+
+    def __init__(
+        self,
+        config: EncoderConfig,
+        *,
+        encoder: Encoder | None = None,
+        tokenizer: Tokenizer | None = None,
+        settings: sentence.Sentence | None = None,
+        origin: checkpoint.Origin | None = None,
+        name: str = "fresh weights",
+    ) -> None:
+        if encoder is None:
+            encoder = Encoder(config).eval()
+            encoder.init_weights()
+        self.encoder = encoder
+        self.tokenizer = tokenizer
+        self.settings = settings or sentence.Sentence()
+        self.pooling = SentencePooling(self.settings.modes, self.settings.normalize)
+        self.origin = origin
+        self.name = name
+
+    @property
+    def config(self) -> EncoderConfig:
+        """The encoder's config."""
+        return self.encoder.config
+
+    @property
+    def max_positions(self) -> int | None:
+        """The longest text the encoder can take; None where positions have no table."""
+        return self.config.embeddings.max_positions if self.config.embeddings.positions else None
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The length texts are cut to: what the checkpoint says, at most its positions."""
+        limits = [limit for limit in (self.settings.max_tokens, self.max_positions) if limit is not None]
+        return min(limits, default=None)
+
+    def encode(
+        self,
+        texts: str | Sequence[str],
+        precision: str = "float32",
+        normalize: bool | None = None,
+        batch_tokens: int | None = None,
+        max_tokens: int | None = None,
+        show_progress: bool | None = None,
+    ) -> NDArray[np.float32]:
+        """One vector a text, in input order, (B, D); for a single str (D,).
+
+        `normalize`: to length 1, None as the checkpoint says; `batch_tokens`: tokens computed together
+        (default 4096); `max_tokens`: where texts are cut, None as the checkpoint says.
+        Errors: a text that is no str, a model without tokenizer, an unknown precision.
+        """
+        if precision != "float32":
+            raise AddnormError(f"precision '{precision}' is unknown; known: float32")
+        tokens = self.tokenize([texts] if isinstance(texts, str) else texts, max_tokens, self.settings.prompt)
+        vectors = np.zeros((len(tokens), self.config.width * len(self.pooling.modes)), dtype=np.float32)
+        with _inference(self.encoder), _progress(len(tokens), show_progress) as advance:
+            for chosen in _budget([len(t.ids) for t in tokens], batch_tokens or 4096):
+                batch = self._batch([tokens[i] for i in chosen])
+                pooled = self.pooling(self.encoder(batch), batch, normalize)
+                vectors[chosen] = pooled.float().cpu().numpy()
+                advance(len(chosen))
+        return vectors[0] if isinstance(texts, str) else vectors
+
+    def trace(
+        self,
+        texts: Texts,
+        sites: str | Sequence[str] | None = None,
+        until: str | None = None,
+        max_tokens: int | None = None,
+    ) -> "Trace":
+        """Run one or several texts (or their token ids) and keep the value of every site.
+
+        `sites`: names or globs, only those are kept; `until`: the pass stops after that site.
+        Errors: a site this model does not have.
+        """
+        from addnorm.trace.record import record
+
+        tokens = self.as_tokens(texts, max_tokens)
+        names = [self.tokenizer.tokens(t.ids) if self.tokenizer else [str(i) for i in t.ids] for t in tokens]
+        with _inference(self.encoder):
+            return record(self.encoder, self.pooling, self._batch(tokens), names, sites, until)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model in the layout it was loaded from; Hugging Face and sentence-transformers load it.
+
+        Everything is written beside the target first and then moved: a failure leaves nothing behind.
+        """
+        origin = self.origin or checkpoint.fresh_origin(self.encoder)
+        with writing_folder(Path(folder)) as target:
+            (target / self.settings.transformer).mkdir(exist_ok=True)
+            if origin.folder is not None:
+                _copy_small_files(origin.folder, target, self.settings.folders)
+            checkpoint.write(self.encoder, origin, target / self.settings.transformer)
+
+    def tokenize(self, texts: Sequence[str], max_tokens: int | None = None, prompt: str = "") -> list[Tokens]:
+        """Texts as token ids, cut to `max_tokens` with one remark if any is longer."""
+        if self.tokenizer is None:
+            raise AddnormError(f"{self.name} has no tokenizer files; give token ids, or add tokenizer.json")
+        limit = max_tokens or self.max_tokens
+        if self.max_positions is not None and limit is not None and limit > self.max_positions:
+            raise AddnormError(
+                f"max_tokens {limit} exceeds the model's {self.max_positions} positions; give at most that"
+            )
+        tokens = self.tokenizer.encode([prompt + text for text in texts] if prompt else texts, limit)
+        cut = [t.full_length for t in tokens if t.full_length > len(t.ids)]
+        if cut and limit is not None:
+            which = "1 text is" if len(cut) == 1 else f"{len(cut)} texts are"
+            more = f"; max_tokens can be up to {self.max_positions}" if limit != self.max_positions else ""
+            remark(f"{which} longer than {limit} tokens (up to {max(cut)}) and cut to that{more}")
+        return tokens
+
+    def as_tokens(self, texts: Texts, max_tokens: int | None = None) -> list[Tokens]:
+        """One text or several, as str or as token ids, as tokens."""
+        if isinstance(texts, Tensor):
+            if texts.ndim != 1 or texts.dtype.is_floating_point:
+                raise AddnormError(
+                    f"token ids have shape {tuple(texts.shape)}, {texts.dtype}; expected 1-D whole numbers"
+                )
+            texts = texts.tolist()
+        if isinstance(texts, str):
+            return self.tokenize([texts], max_tokens)
+        items: list[Any] = list(texts)
+        if items and all(isinstance(item, int) for item in items):
+            items = [items]
+        if any(isinstance(item, str) for item in items):
+            return self.tokenize(items, max_tokens)
+        return [Tokens(list(ids), [0] * len(ids), len(ids)) for ids in items]
+
+    def _batch(self, tokens: Sequence[Tokens]) -> Batch:
+        device = next(self.encoder.parameters()).device
+        return Batch.pack([t.ids for t in tokens], [t.types for t in tokens], device)
+
+
+def load(name: str | Path = DEFAULT_MODEL, dtype: torch.dtype = torch.float32) -> Model:
+    """Load a model by folder or name; the weights are computed in `dtype`.
+
+    A name is looked up as a local folder, an installed weight package, in the Hugging Face cache, on the hub.
+    Errors: nothing there, or anything in the files that is unknown, missing or damaged.
+    """
+    folder = locate(name)
+    settings = sentence.read(folder)
+    encoder, origin = checkpoint.read(folder / settings.transformer, dtype)
+    tokenizer = Tokenizer.from_folder(folder / settings.transformer, settings.lowercase)
+    return Model(
+        encoder.config,
+        encoder=encoder,
+        tokenizer=tokenizer,
+        settings=settings,
+        origin=dataclasses.replace(origin, folder=folder),
+        name=str(name),
+    )
+
+
+@contextmanager
+def _inference(encoder: Encoder) -> Iterator[None]:
+    """No gradients and no dropout; the encoder's mode is put back afterwards."""
+    training = encoder.training
+    encoder.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        encoder.train(training)
+
+
+@contextmanager
+def _progress(total: int, show: bool | None) -> Iterator[Any]:
+    if not show:
+        yield lambda count: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("encode", total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+def _budget(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
+    """Texts by length, longest first, in batches of at most `tokens` tokens (at least one text each)."""
+    batch: list[int] = []
+    used = 0
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if batch and used + lengths[i] > tokens:
+            yield batch
+            batch, used = [], 0
+        batch.append(i)
+        used += lengths[i]
+    if batch:
+        yield batch
+
+
+def _copy_small_files(source: Path, target: Path, folders: Iterable[str]) -> None:
+    """What a saved model takes over from the one it came from: tokenizer, pooling, description."""
+    for path in [path for part in set(folders) for pattern in SMALL_FILES for path in (source / part).glob(pattern)]:
+        if not path.name.endswith(".index.json"):  # shards are written as one file
+            copy = target / path.relative_to(source)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)

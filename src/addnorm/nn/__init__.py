@@ -1,0 +1,1 @@
+"""The block and what surrounds it, as plain PyTorch modules."""

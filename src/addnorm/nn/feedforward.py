@@ -1,0 +1,37 @@
+"""The feed-forward sub-layer, plain and gated."""
+
+from torch import Tensor, nn
+
+from addnorm.config import FeedForwardConfig
+from addnorm.nn.activations import ACTIVATIONS
+
+
+class Product(nn.Module):
+    """activation ⊙ up."""
+
+    def forward(self, activation: Tensor, up: Tensor) -> Tensor:
+        """(N, F), (N, F) → (N, F)."""
+        return activation * up
+
+
+class FeedForward(nn.Module):
+    """F(x) = down(φ(up(x))); gated: down(φ(gate(x)) ⊙ up(x)) (Shazeer 2020).
+
+    Shapes: x (N, D) → (N, D), through (N, F).
+    """
+
+    def __init__(self, config: FeedForwardConfig, width: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, config.width, bias=config.bias)
+        self.gate = nn.Linear(width, config.width, bias=config.bias) if config.gated else None
+        self.product = Product() if config.gated else None
+        self.activation = ACTIVATIONS[config.activation]()
+        self.down = nn.Linear(config.width, width, bias=config.bias)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, D) → (N, D)."""
+        up = self.up(x)  # (N, F)
+        h = self.activation(up if self.gate is None else self.gate(x))
+        h = h if self.product is None else self.product(h, up)
+        return self.dropout(self.down(h))

@@ -1,0 +1,1 @@
+"""Small tools around a forward pass: sites, recording, rebuilding, comparing."""

@@ -1,0 +1,114 @@
+"""The sites: the named steps of a forward pass, listed once, with shape and meaning.
+
+A site is the output of a module of the same name, so an encoder has exactly the sites whose module it has.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+
+from torch import nn
+
+from addnorm.errors import AddnormError
+from addnorm.nn.encoder import Encoder, named_parts
+
+
+@dataclass(frozen=True)
+class Site:
+    """A named step. `name` holds {i} for the number of a block; `shape` is that of one text."""
+
+    name: str
+    shape: str
+    meaning: str
+
+    @property
+    def grouped(self) -> bool:
+        """Whether its module runs once a group of equally long texts: inside attention."""
+        return self.shape == "(H, T, T)"
+
+    @property
+    def pooled(self) -> bool:
+        """Whether it has one row a text."""
+        return self.shape == "(D)"
+
+
+_SLOTS_IN = (("norm_in", "(T, D)", "N_in(x), what F sees"),)
+_SLOTS_OUT = (
+    ("norm_branch", "(T, D)", "N_branch(F)"),
+    ("branch", "(T, D)", "β·N_branch(F), what is added"),
+    ("add", "(T, D)", "α·x + branch, the residual sum"),
+    ("norm_out", "(T, D)", "N_out of the sum"),
+)
+_ATTENTION = (
+    ("query", "(T, H·K)", "what a token looks for"),
+    ("key", "(T, H·K)", "what a token is found by"),
+    ("value", "(T, H·K)", "what a token gives when found"),
+    ("scores", "(H, T, T)", "query · key / √K, per head"),
+    ("weights", "(H, T, T)", "softmax, each row sums to 1"),
+    ("mix", "(T, H·K)", "values averaged by weights"),
+    ("output", "(T, D)", "the mix, projected"),
+)
+_FEEDFORWARD = (
+    ("up", "(T, F)", "the stream, widened"),
+    ("gate", "(T, F)", "gate, before its activation"),
+    ("activation", "(T, F)", "φ, the non-linearity"),
+    ("product", "(T, F)", "activation ⊙ up"),
+    ("down", "(T, D)", "back to the stream's width"),
+)
+
+SITES: tuple[Site, ...] = (
+    Site("embeddings.tokens", "(T, D)", "row of the vocabulary table"),
+    Site("embeddings.types", "(T, D)", "first or second text"),
+    Site("embeddings.positions", "(T, D)", "row or waves of the position"),
+    Site("embeddings.sum", "(T, D)", "tokens + types + positions"),
+    Site("embeddings.norm", "(T, D)", "the sum, normalised"),
+    Site("embeddings.projection", "(T, D)", "to the stream's width"),
+    Site("embeddings", "(T, D)", "stream before the first block"),
+    *(
+        Site(f"blocks.{{i}}.{unit}.{name}", shape, meaning)
+        for unit, inner in (("attention", _ATTENTION), ("feedforward", _FEEDFORWARD))
+        for name, shape, meaning in (*_SLOTS_IN, *inner, *_SLOTS_OUT)
+    ),
+    Site("blocks.{i}", "(T, D)", "stream after the block"),
+    Site("norm", "(T, D)", "the final norm"),
+    Site("pooler", "(D)", "tanh(W · first token + b)"),
+    Site("pooling", "(D)", "the sentence vector"),
+)
+
+
+def sites_of(encoder: Encoder, extra: Mapping[str, nn.Module]) -> dict[str, tuple[Site, nn.Module]]:
+    """The sites an encoder has, in forward order; `extra`: modules outside it, by site name."""
+    modules = {**named_parts(encoder), **extra}
+    ordered: dict[str, tuple[Site, nn.Module]] = {}
+    in_block = [site for site in SITES if "{i}" in site.name]
+    first = SITES.index(in_block[0])
+    named = (
+        *((site.name, site) for site in SITES[:first]),
+        *((site.name.format(i=i), site) for i in range(len(encoder.blocks)) for site in in_block),
+        *((site.name, site) for site in SITES[first + len(in_block) :]),
+    )
+    for name, site in named:
+        if name in modules:
+            ordered[name] = (site, modules[name])
+    return ordered
+
+
+def meaning_of(name: str) -> Site:
+    """The entry of a site by its full name."""
+    pattern = re.sub(r"^blocks\.\d+", "blocks.{i}", name)
+    return next(site for site in SITES if site.name == pattern)
+
+
+def select(names: Sequence[str], wanted: str | Sequence[str] | None) -> list[str]:
+    """Those of `names` that match any wanted name or glob; None wants all. Errors: one that matches none."""
+    if wanted is None:
+        return list(names)
+    patterns = [wanted] if isinstance(wanted, str) else list(wanted)
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            close = get_close_matches(pattern, names, n=3, cutoff=0.5)
+            hint = f"; did you mean {', '.join(close)}" if close else f"; the model's sites begin with {names[0]}"
+            raise AddnormError(f"no site '{pattern}' in this model{hint}")
+    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
