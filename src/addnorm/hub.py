@@ -28,7 +28,7 @@ def locate(name: str | Path) -> Path:
         raise AddnormError(f"'{name}' is a file; expected a model folder or a name on the hub")
     if isinstance(name, Path) or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise AddnormError(f"no folder '{name}'; check the path")
-    return _installed(name) or _cached(name) or _downloaded(name)
+    return _installed(name) or cached(name) or _downloaded(name)
 
 
 def _installed(name: str) -> Path | None:
@@ -51,7 +51,8 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _cached(name: str) -> Path | None:
+def cached(name: str) -> Path | None:
+    """The folder of a model in the Hugging Face cache, if its weights are there."""
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
@@ -72,7 +73,9 @@ def _downloaded(name: str) -> Path:
             f"and the hub did not give it ({reason}); check the name or the connection"
         ) from None
     if folder is None:
-        raise AddnormError(f"model '{name}' has no weights on the hub; expected {' or '.join(WEIGHT_FILES)}")
+        raise AddnormError(
+            f"model '{name}' has no weights in the cache or on the hub; expected {' or '.join(WEIGHT_FILES)}"
+        )
     return folder
 
 

@@ -25,7 +25,7 @@ from addnorm.tokenizer import Tokenizer, Tokens
 if TYPE_CHECKING:
     from addnorm.trace.record import Trace
 
-Texts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]] | Tensor
+Texts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]] | Tensor | Tokens
 
 
 class Model:
@@ -155,6 +155,8 @@ class Model:
             texts = texts.tolist()
         if isinstance(texts, str):
             return self.tokenize([texts], max_tokens)
+        if isinstance(texts, Tokens):
+            return [texts]
         items: list[Any] = list(texts)
         if items and all(isinstance(item, int) for item in items):
             items = [items]

@@ -78,7 +78,7 @@ def load_twin(folder: Any, dtype: torch.dtype) -> nn.Module:
 def against(model: "Model", twin: nn.Module, tokens: "Tokens") -> Comparison:
     """The differences between a model and a twin already loaded, for one text."""
     assert model.origin is not None
-    trace = model.trace(tokens.ids)
+    trace = model.trace(tokens)
     places = model.origin.family.twin_sites(model.config)
     theirs = twin_values(twin, {site: at for site, at in places.items() if site in trace}, tokens)
     rows = tuple(
@@ -106,6 +106,7 @@ def twin_values(twin: nn.Module, places: dict[str, At], tokens: "Tokens") -> dic
         for site, at in places.items():
             if at.module in modules:
                 stack.enter_context(modules[at.module].register_forward_hook(hook(site, at)))
-        ids = torch.tensor([tokens.ids])
-        twin(input_ids=ids, attention_mask=torch.ones_like(ids))
+        ids, types = torch.tensor([tokens.ids]), torch.tensor([tokens.types])
+        typed = {"token_type_ids": types} if types.any() else {}
+        twin(input_ids=ids, attention_mask=torch.ones_like(ids), **typed)
     return values

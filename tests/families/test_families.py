@@ -1,0 +1,98 @@
+"""Registering a family enrols it here: sites, round trip, packed = alone, gradients."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import addnorm
+from addnorm.batch import Batch
+from addnorm.families import FAMILIES
+from addnorm.files import read_object
+from addnorm.tokenizer import Tokens
+from addnorm.trace.compare import against
+from tests.twins import Twin, build_twin, random_ids
+
+LENGTHS = (1, 2, 7, 63, 200)
+
+
+@pytest.fixture(scope="module", params=sorted(FAMILIES))
+def twin(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Twin:
+    return build_twin(request.param, tmp_path_factory.mktemp(request.param))
+
+
+def texts_of(twin: Twin) -> list[list[int]]:
+    vocabulary = twin.ours.config.embeddings.vocabulary
+    limit = twin.ours.max_positions or max(LENGTHS)
+    return [random_ids(min(length, limit), vocabulary) for length in LENGTHS]
+
+
+@pytest.mark.parametrize("index", range(len(LENGTHS)))
+def test_every_site_equals_the_twins(twin: Twin, index: int) -> None:
+    ids = texts_of(twin)[index]
+    comparison = against(twin.ours, twin.hf, Tokens(ids, [0] * len(ids), len(ids)))
+    assert comparison.first_above(1e-9) is None
+    sites = {row.site for row in comparison.differences}
+    depth = len(twin.ours.config.blocks)
+    assert {f"blocks.{i}" for i in range(depth)} <= sites
+    assert {f"blocks.{i}.attention.weights" for i in range(depth)} <= sites
+
+
+def test_token_types_reach_the_twin(twin: Twin) -> None:
+    if not twin.ours.config.embeddings.types:
+        return
+    ids = texts_of(twin)[2]
+    types = [0, 0, 0, 1, 1, 1, 1]
+    assert against(twin.ours, twin.hf, Tokens(ids, types, len(ids))).first_above(1e-9) is None
+
+
+def test_saving_gives_the_same_bytes(twin: Twin, tmp_path: Path) -> None:
+    twin.ours.save(tmp_path / "again")
+    before, after = load_file(twin.folder / "model.safetensors"), load_file(tmp_path / "again" / "model.safetensors")
+    assert before.keys() == after.keys()
+    for name, tensor in before.items():
+        # The model was saved in float64 and is held in float64, so equality is of bits.
+        assert tensor.dtype == after[name].dtype
+        assert torch.equal(tensor, after[name]), name
+    assert read_object(twin.folder / "config.json") == read_object(tmp_path / "again" / "config.json")
+
+
+def test_config_goes_to_hf_and_back(twin: Twin, tmp_path: Path) -> None:
+    """A fresh model of the same config, saved by us, is one that transformers and we read alike."""
+    fresh = addnorm.Model(twin.ours.config)
+    fresh.save(tmp_path / "fresh")
+    assert addnorm.load(tmp_path / "fresh").config == twin.ours.config
+
+
+def test_packed_equals_alone(twin: Twin) -> None:
+    texts = texts_of(twin)
+    together = twin.ours.trace(texts)
+    for i, ids in enumerate(texts):
+        alone = twin.ours.trace(ids)
+        for site in alone.sites:
+            torch.testing.assert_close(together[i][site], alone[site], rtol=0, atol=1e-10)
+
+
+def test_gradients_equal_the_twins(twin: Twin) -> None:
+    ids = texts_of(twin)[2]
+    ours, theirs = twin.ours.encoder, twin.hf
+    weight = torch.randn(len(ids), twin.ours.config.width, dtype=torch.float64)
+    ours.zero_grad()
+    (ours(Batch.pack([ids])) * weight).sum().backward()
+    theirs.zero_grad()
+    (theirs(input_ids=torch.tensor([ids])).last_hidden_state[0] * weight).sum().backward()
+    expected = dict(theirs.named_parameters())
+    assert twin.ours.origin is not None
+    parameters = {name.replace(".sublayer.", "."): p for name, p in ours.named_parameters()}
+    checked = 0
+    for entry in twin.ours.origin.plan:
+        for mine, reference in zip(entry.ours, entry.files, strict=False):
+            gradient, wanted = parameters[mine].grad, expected[reference].grad
+            if wanted is None:
+                assert gradient is None, mine
+                continue
+            assert gradient is not None, mine
+            assert (gradient - wanted).abs().max() <= 1e-9, mine
+            checked += 1
+    assert checked > 10
