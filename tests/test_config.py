@@ -1,6 +1,7 @@
 """Configs: what they read, refuse, count and stay."""
 
 import dataclasses
+import json
 import re
 from typing import Any
 
@@ -30,13 +31,18 @@ def test_configs_are_equal_when_their_data_are(one: EncoderConfig, other: Encode
     assert (one == other) == (one.to_dict() == other.to_dict())
 
 
+def place_of(path: str) -> tuple[dict[str, Any], Any, Any]:
+    """The data of a config, and in it the place that holds the end of a path, and the key there."""
+    data = json.loads(SCALED.to_json())
+    *parents, leaf = (int(step) if step.isdecimal() else step for step in path.split("."))
+    place = data
+    for step in parents:
+        place = place[step]
+    return data, place, leaf
+
+
 def changed(path: str, value: Any) -> dict[str, Any]:
-    """The data of a config with one entry put in."""
-    data = EncoderConfig.from_json(SCALED.to_json()).to_dict()
-    *parents, leaf = path.split(".")
-    place: Any = data
-    for key in parents:
-        place = place[int(key) if key.isdecimal() else key]
+    data, place, leaf = place_of(path)
     place[leaf] = value
     return data
 
@@ -95,16 +101,11 @@ def test_whole_numbers_are_read_where_a_fraction_may_stand() -> None:
     assert (alpha, type(alpha)) == (2.0, float)
 
 
-@pytest.mark.parametrize(
-    ("path", "key"), [("", "width"), ("embeddings", "vocabulary"), ("blocks.0.attention", "heads")]
-)
-def test_a_missing_key_is_named(path: str, key: str) -> None:
-    data: Any = EncoderConfig.from_json(SCALED.to_json()).to_dict()
-    place = data
-    for step in path.split(".") if path else []:
-        place = place[int(step) if step.isdecimal() else step]
-    del place[key]
-    with pytest.raises(AddnormError, match=rf"{key}' is missing; \w+Config requires it"):
+@pytest.mark.parametrize("path", ["width", "embeddings.vocabulary", "blocks.0.attention.heads", "blocks.1.attention"])
+def test_a_missing_key_is_named(path: str) -> None:
+    data, place, leaf = place_of(path)
+    del place[leaf]
+    with pytest.raises(AddnormError, match=rf"{leaf}' is missing; \w+Config requires it"):
         EncoderConfig.from_dict(data)
 
 
@@ -144,19 +145,24 @@ def test_configs_are_frozen() -> None:
 # --- counting -----------------------------------------------------------------------------------------
 
 
-def part_of(name: str) -> Part:
-    module = name.rpartition(".")[0]
-    if "norm" in module.rpartition(".")[2] or module.endswith(("branch", "alpha")):
+def part_of(module: str) -> Part:
+    first, last = module.partition(".")[0], module.rpartition(".")[2]
+    if first in ("pooler", "head"):
+        return "pooler" if first == "pooler" else "head"
+    if "norm" in last or last in ("branch", "alpha"):
         return "norms"
-    parts: dict[str, Part] = {"embeddings": "embeddings", "pooler": "pooler"}
-    return parts.get(name.partition(".")[0]) or ("attention" if ".attention." in name else "feedforward")
+    if first == "embeddings":
+        return "embeddings"
+    return "attention" if ".attention." in module or first == "position_bias" else "feedforward"
 
 
 def counted(encoder: Encoder) -> dict[Part, int]:
     counts: dict[Part, int] = dict.fromkeys(encoder.config.num_params_by_part(), 0)
+    seen: set[int] = set()
     for name, module in named_parts(encoder).items():
-        for leaf, parameter in module.named_parameters(recurse=False):
-            counts[part_of(f"{name}.{leaf}")] += parameter.numel()
+        for parameter in module.parameters(recurse=False):
+            counts[part_of(name)] += parameter.numel() * (id(parameter) not in seen)
+            seen.add(id(parameter))
     return counts
 
 
@@ -187,11 +193,8 @@ def test_transformer_base_has_the_sizes_of_the_paper() -> None:
     assert (config.embeddings.positions, config.embeddings.scale**2) == ("sinusoidal", pytest.approx(512))
     for block in config.blocks:
         assert (block.attention.heads, block.attention.head_width) == (8, 64)
-        assert (block.feedforward.width, block.feedforward.activation, block.feedforward.gated) == (
-            2048,
-            "relu",
-            False,
-        )
+        inner = block.feedforward
+        assert (inner.width, inner.activation, inner.gated) == (2048, "relu", False)
         for unit in (block.attention, inner):
             assert set(unit.norms) == {"norm_out"}
             assert (unit.alpha, unit.beta, unit.dropout) == (1, 1, 0.1)

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from torch import nn
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig
 
 import addnorm
 from addnorm.model import Model
@@ -43,19 +44,22 @@ def perturb(module: nn.Module, seed: int = 0) -> None:
             parameter.copy_((parameter + 0.3 * noise).to(parameter.dtype))
 
 
-def save_twin(family: str, folder: Path, seed: int = 0, **changes: Any) -> nn.Module:
-    """Save a perturbed random model of a family in float64; gives the model back."""
+def save_twin(family: str, folder: Path, architecture: str = "AutoModel", seed: int = 0, **changes: Any) -> nn.Module:
+    """Save a perturbed random model of a family in float64, with the head of an architecture; gives it back."""
     torch.manual_seed(seed)
     config = AutoConfig.for_model(family, **{**SMALL[family], **changes})
-    model = AutoModel.from_config(config, attn_implementation="eager", dtype=torch.float64).eval()
+    config._attn_implementation = "eager"
+    kind = getattr(transformers, architecture)
+    build = kind.from_config if architecture == "AutoModel" else kind._from_config
+    model = build(config, dtype=torch.float64).eval()
     perturb(model, seed)
     model.save_pretrained(folder)
     return model
 
 
-def build_twin(family: str, folder: Path, seed: int = 0, **changes: Any) -> Twin:
+def build_twin(family: str, folder: Path, architecture: str = "AutoModel", seed: int = 0, **changes: Any) -> Twin:
     """A saved twin and our model of it, both in float64."""
-    hf = save_twin(family, folder, seed, **changes)
+    hf = save_twin(family, folder, architecture, seed, **changes)
     return Twin(hf, folder, addnorm.load(folder, dtype=torch.float64))
 
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from addnorm.errors import AddnormError
 from addnorm.families import export, family_of
-from addnorm.families._rows import Entry, Family
+from addnorm.families._family import Family
+from addnorm.families._rows import Entry
 from addnorm.files import read_object
 from addnorm.nn.encoder import Encoder, named_parts
 
@@ -48,7 +49,7 @@ def read(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[Encoder, Ori
     with torch.device("meta"):
         encoder = Encoder(config)
     slots = _slots(encoder)
-    plan = family.plan(config, slots, tensors)
+    plan = family.plan(config, hf, _shapes(slots), tensors)
     for entry in plan:
         loaded = entry.load([tensors[name] for name in entry.files])
         for name, tensor in zip(entry.ours, loaded, strict=True):
@@ -64,6 +65,7 @@ def read(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[Encoder, Ori
             if not torch.isfinite(tensor.sum(dtype=torch.float32)) and not torch.isfinite(tensor).all():
                 raise AddnormError(f"weights: '{source}' contains NaN or infinity; take another copy of the file")
             setattr(module, leaf, nn.Parameter(tensor.to(dtype)))
+    encoder.tie()
     dtypes = {name: tensors[name].dtype for entry in plan for name in entry.files}
     carried = {name: tensors[name] for entry in plan if entry.carried for name in entry.files}
     return encoder.eval(), Origin(folder, family, hf, tuple(plan), dtypes, carried)
@@ -72,8 +74,8 @@ def read(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[Encoder, Ori
 def fresh_origin(encoder: Encoder) -> Origin:
     """How a model that was never loaded is written. Errors: no family can express its config."""
     family, hf = export(encoder.config)
-    plan = family.fresh_plan(encoder.config, _slots(encoder))
-    dtypes = {entry.files[0]: next(encoder.parameters()).dtype for entry in plan}
+    plan = family.fresh_plan(encoder.config, hf, _shapes(_slots(encoder)))
+    dtypes = {name: next(encoder.parameters()).dtype for entry in plan for name in entry.files}
     return Origin(None, family, hf, tuple(plan), dtypes, {})
 
 
@@ -92,12 +94,19 @@ def write(encoder: Encoder, origin: Origin, folder: Path) -> None:
 
 
 def _slots(encoder: Encoder) -> dict[str, tuple[nn.Module, str]]:
-    """Every parameter by the name users see: the module that holds it, and the attribute."""
-    return {
-        f"{name}.{leaf}": (module, leaf)
-        for name, module in named_parts(encoder).items()
-        for leaf, _ in module.named_parameters(recurse=False)
-    }
+    """Every parameter by the name users see: the module that holds it, and the attribute.
+
+    One that several blocks share is that of the first of them.
+    """
+    slots: dict[int, tuple[str, nn.Module, str]] = {}
+    for name, module in named_parts(encoder).items():
+        for leaf, parameter in module.named_parameters(recurse=False):
+            slots.setdefault(id(parameter), (name, module, leaf))
+    return {f"{name}.{leaf}": (module, leaf) for name, module, leaf in slots.values()}
+
+
+def _shapes(slots: dict[str, tuple[nn.Module, str]]) -> dict[str, torch.Size]:
+    return {name: getattr(module, leaf).shape for name, (module, leaf) in slots.items()}
 
 
 def _read_tensors(folder: Path) -> dict[str, Tensor]:

@@ -4,86 +4,17 @@ The tree mirrors the names of the sites: `config.blocks[3].attention.norm_out` d
 output is the site `blocks.3.attention.norm_out`.
 """
 
-import dataclasses
-import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import UnionType
-from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
+from typing import Literal, Self
 
 from addnorm.errors import AddnormError
+from addnorm.strict import Config
 
 NormKind = Literal["layer", "rms", "batch"]
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh"]
-Part = Literal["embeddings", "attention", "feedforward", "norms", "pooler"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    """A frozen dataclass that reads and writes plain data and refuses what it does not know."""
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any], where: str = "") -> Self:
-        """Build from nested plain data. Errors: unknown key, missing key, value of another type."""
-        hints = _hints(cls)
-        path = f"{where}." if where else ""
-        for key in data:
-            if key not in hints:
-                raise AddnormError(
-                    f"config: unknown key '{path}{key}'; {cls.__name__} knows {', '.join(sorted(hints))}"
-                )
-        values = {key: _read(hints[key], value, f"{path}{key}") for key, value in data.items()}
-        for field in dataclasses.fields(cls):
-            required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-            if required and field.name not in values:
-                raise AddnormError(f"config: '{path}{field.name}' is missing; {cls.__name__} requires it")
-        return cls(**values)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same config as nested plain data; `from_dict` reads it back."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote."""
-        return cls.from_dict(json.loads(text))
-
-    def to_json(self) -> str:
-        """The config as JSON text."""
-        return json.dumps(self.to_dict(), indent=2)
-
-    def replace(self, **changes: Any) -> Self:
-        """A copy with some fields changed."""
-        return dataclasses.replace(self, **changes)
-
-
-def _hints(cls: type[Config]) -> dict[str, Any]:
-    return get_type_hints(cls)
-
-
-def _read(hint: Any, value: Any, where: str) -> Any:
-    origin = get_origin(hint)
-    if origin in (Union, UnionType):
-        options = get_args(hint)
-        if value is None and type(None) in options:
-            return None
-        nested = [option for option in options if isinstance(option, type) and issubclass(option, Config)]
-        plain = [option for option in options if option not in nested and option is not type(None)]
-        return _read((nested if isinstance(value, Mapping) and nested else plain or nested)[0], value, where)
-    if origin is tuple and isinstance(value, list | tuple):
-        return tuple(_read(get_args(hint)[0], item, f"{where}[{i}]") for i, item in enumerate(value))
-    if origin is Literal and value in get_args(hint):
-        return value
-    if isinstance(hint, type):
-        if issubclass(hint, Config) and isinstance(value, Mapping):
-            return hint.from_dict(value, where)
-        if hint is float and type(value) in (int, float):
-            return float(value)
-        if type(value) is hint:
-            return value
-    expected = " | ".join(map(repr, get_args(hint))) if origin is Literal else getattr(hint, "__name__", hint)
-    raise AddnormError(f"config: '{where}' is {value!r}; expected {expected}")
+Task = Literal["fill", "classify", "tag", "answer", "detect"]
+Part = Literal["embeddings", "attention", "feedforward", "norms", "pooler", "head"]
 
 
 def _require(condition: bool, message: str) -> None:
@@ -141,42 +72,111 @@ class UnitConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RotaryConfig(Config):
+    """Rotary positions (Su 2021): pairs of features turned by an angle that grows with the position.
+
+    `theta`: base of the wavelengths; `width`: the first features of a head that turn, all where None;
+    `interleaved`: neighbours are a pair, not feature i and i + width/2; `scaling`: positions are divided by
+    it; `value`: values are turned too.
+    """
+
+    theta: float = 10000.0
+    width: int | None = None
+    interleaved: bool = False
+    scaling: float = 1.0
+    value: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PositionBiasConfig(Config):
+    """A term of the scores that depends on the distance between two tokens.
+
+    `buckets`: a learned number for each head and bucket, buckets growing with the logarithm of the distance
+    up to `max_distance` (Raffel 2020); `alibi`: −slope·distance, a slope a head (Press 2022).
+    """
+
+    kind: Literal["buckets", "alibi"] = "buckets"
+    buckets: int = 32
+    max_distance: int = 128
+
+    def num_params(self, heads: int) -> int:
+        """The table's numbers; ALiBi has none."""
+        return self.buckets * heads if self.kind == "buckets" else 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class AttentionConfig(UnitConfig):
     """Multi-head self-attention and the slots of its unit (Vaswani 2017, section 3.2).
 
+    `kv_heads`: heads of key and value where several query heads share one (Ainslie 2023);
+    `scale`: of the scores, 1/√head_width where None; `softcap`: c·tanh(scores/c) (Gemma 2);
     `bias`: of the three input projections; `output_bias`: of the output projection;
-    `weights_dropout`: on the attention weights. Scores are scaled by 1/√head_width.
+    `weights_dropout`: on the attention weights; `query_norm`, `key_norm`: over the features of each head,
+    or over all heads' together (`norm_heads` false); `mix_norm`: before the output projection (sub-LN);
+    `rotary`: positions by rotation; `position_bias`: own term of the scores by distance;
+    `window`: a token sees those at most so many positions away.
     """
 
     heads: int
     head_width: int
+    kv_heads: int | None = None
+    scale: float | None = None
+    softcap: float | None = None
     bias: bool = True
     output_bias: bool = True
     weights_dropout: float = 0.0
+    query_norm: NormConfig | None = None
+    key_norm: NormConfig | None = None
+    norm_heads: bool = True
+    mix_norm: NormConfig | None = None
+    rotary: RotaryConfig | None = None
+    position_bias: PositionBiasConfig | None = None
+    window: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _require(self.heads > 0 and self.head_width > 0, "attention needs heads and head_width above 0")
+        _require(self.heads % self.key_heads == 0, f"{self.heads} heads cannot share {self.kv_heads} kv_heads evenly")
         _require(0 <= self.weights_dropout < 1, f"weights_dropout {self.weights_dropout} is not in [0, 1)")
+        _require(self.window is None or self.window >= 0, f"window {self.window} is below 0")
+
+    @property
+    def key_heads(self) -> int:
+        """Heads of key and value."""
+        return self.heads if self.kv_heads is None else self.kv_heads
 
     def num_sublayer_params(self, width: int) -> int:
-        """Parameters of the four projections."""
-        inner = self.heads * self.head_width
-        biases = 3 * inner * self.bias + width * self.output_bias
-        return 4 * width * inner + biases
+        """Parameters of the four projections and of a learned position bias."""
+        inner, shared = self.heads * self.head_width, self.key_heads * self.head_width
+        biases = (inner + 2 * shared) * self.bias + width * self.output_bias
+        table = self.position_bias.num_params(self.heads) if self.position_bias else 0
+        return 2 * width * (inner + shared) + biases + table
+
+    def num_slot_params(self, width: int) -> int:
+        """Parameters of all norms of the unit, inside and outside the sub-layer, and learned scales."""
+        inner, shared = self.heads * self.head_width, self.key_heads * self.head_width
+        inside = (
+            (self.query_norm, self.head_width if self.norm_heads else inner),
+            (self.key_norm, self.head_width if self.norm_heads else shared),
+            (self.mix_norm, inner),
+        )
+        return super().num_slot_params(width) + sum(norm.num_params(features) for norm, features in inside if norm)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeedForwardConfig(UnitConfig):
     """Feed-forward F(x) = W₂ φ(W₁ x), or gated W₂ (φ(V x) ⊙ W₁ x) (Shazeer 2020), and the slots of its unit.
 
-    `width`: the inner width; `bias`: of every projection.
+    `width`: the inner width; `bias`: of up and gate; `output_bias`: of down;
+    `inner_norm`: before down (sub-LN).
     """
 
     width: int
     activation: Activation = "gelu"
     gated: bool = False
     bias: bool = True
+    output_bias: bool = True
+    inner_norm: NormConfig | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -185,8 +185,13 @@ class FeedForwardConfig(UnitConfig):
     def num_sublayer_params(self, width: int) -> int:
         """Parameters of the two (gated: three) projections."""
         inputs = 2 if self.gated else 1
-        biases = (inputs * self.width + width) * self.bias
+        biases = inputs * self.width * self.bias + width * self.output_bias
         return (inputs + 1) * width * self.width + biases
+
+    def num_slot_params(self, width: int) -> int:
+        """Parameters of all norms of the unit, inside and outside the sub-layer, and learned scales."""
+        inner = self.inner_norm.num_params(self.width) if self.inner_norm else 0
+        return super().num_slot_params(width) + inner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,17 +204,23 @@ class BlockConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingsConfig(Config):
-    """Tokens (+ positions + token types), summed, normalised, projected.
+    """Tokens (+ token types + positions), summed, normalised, projected.
 
     `width`: the width of the tables where it differs from the stream's (a projection follows);
     `scale`: factor on the token embeddings (√width in Vaswani 2017, section 3.4);
-    `positions`: `learned` table, `sinusoidal` formula, or None where attention itself knows positions.
+    `positions`: `learned` table, `sinusoidal` formula, or None where attention itself knows positions;
+    `max_positions`: rows of the table; `position_offset`: the row of a text's first token;
+    `pad`: a token id that takes no place in the count of positions (it gets row `pad`), as RoBERTa counts;
+    `tasks`: rows of a table of task types, of which a text takes row 0 (ERNIE).
     """
 
     vocabulary: int
     positions: Literal["learned", "sinusoidal"] | None = "learned"
     max_positions: int
+    position_offset: int = 0
+    pad: int | None = None
     types: int = 0
+    tasks: int = 0
     width: int | None = None
     scale: float = 1.0
     norm: NormConfig | None = None
@@ -223,7 +234,7 @@ class EmbeddingsConfig(Config):
     def num_params(self, width: int) -> int:
         """Parameters of tables and projection, without the norm."""
         own = self.width or width
-        rows = self.vocabulary + self.types + self.max_positions * (self.positions == "learned")
+        rows = self.vocabulary + self.types + self.tasks + self.max_positions * (self.positions == "learned")
         return rows * own + (own * width + width if self.width else 0)
 
 
@@ -236,35 +247,86 @@ class InitConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HeadConfig(Config):
+    """What turns the stream into logits:  norm(φ(W x)) · outputs, each part but the last optional.
+
+    `task`: fill (masked LM), classify, tag, answer (start and end), detect (replaced tokens);
+    `pool`: classify from the `first` token, the `mean`, or the `pooler`; None: a row for each token;
+    `dense`: width of the first map; `tied`: the output matrix is the token table.
+    """
+
+    task: Task
+    outputs: int
+    pool: Literal["first", "mean", "pooler"] | None = None
+    dense: int | None = None
+    dense_bias: bool = True
+    activation: Activation | None = None
+    norm: NormConfig | None = None
+    tied: bool = False
+    bias: bool = True
+    dropout: float = 0.0
+
+    def num_params(self, width: int) -> int:
+        """Parameters of the head without a tied matrix."""
+        features = self.dense or width
+        dense = width * self.dense + self.dense * self.dense_bias if self.dense else 0
+        norm = self.norm.num_params(features) if self.norm else 0
+        return dense + norm + self.outputs * (self.bias + features * (not self.tied))
+
+
+@dataclass(frozen=True, kw_only=True)
 class EncoderConfig(Config):
     """A whole encoder: embeddings, blocks, and what follows them.
 
-    `width`: of the stream (HF: hidden_size); `norm`: the final norm of a pre-norm stack;
-    `pooler`: BERT's tanh projection of the first token.
+    `width`: of the stream (HF: hidden_size); `position_bias`: one term of the scores for all blocks;
+    `norm`: the final norm of a pre-norm stack; `pooler`: BERT's tanh projection of the first token;
+    `shared`: for each block the earlier block whose parameters it uses (itself where it has its own).
     """
 
     width: int
     embeddings: EmbeddingsConfig
     blocks: tuple[BlockConfig, ...]
+    position_bias: PositionBiasConfig | None = None
     norm: NormConfig | None = None
     pooler: bool = False
+    head: HeadConfig | None = None
+    shared: tuple[int, ...] | None = None
     init: InitConfig = InitConfig()
 
     def __post_init__(self) -> None:
         _require(self.width > 0, f"width {self.width} is not above 0")
+        shared = self.shared
+        if shared is not None:
+            _require(len(shared) == len(self.blocks), f"shared names {len(shared)} blocks of {len(self.blocks)}")
+            for i, owner in enumerate(shared):
+                own = 0 <= owner <= i and shared[owner] == owner and self.blocks[owner] == self.blocks[i]
+                _require(own, f"block {i} cannot share the parameters of block {owner}")
+
+    @property
+    def owners(self) -> tuple[int, ...]:
+        """The blocks that have parameters of their own."""
+        return tuple(range(len(self.blocks))) if self.shared is None else tuple(sorted(set(self.shared)))
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The longest text the positions allow; None where they set no limit."""
+        embeddings = self.embeddings
+        return embeddings.max_positions - embeddings.position_offset if embeddings.positions else None
 
     def num_params_by_part(self) -> dict[Part, int]:
         """Parameters of embeddings, attention, feed-forward, norms (with learned scales) and pooler."""
-        width, units = self.width, [unit for b in self.blocks for unit in (b.attention, b.feedforward)]
-        embeddings = self.embeddings
+        width, blocks, embeddings = self.width, [self.blocks[i] for i in self.owners], self.embeddings
+        units = [unit for block in blocks for unit in (block.attention, block.feedforward)]
         return {
             "embeddings": embeddings.num_params(width),
-            "attention": sum(block.attention.num_sublayer_params(width) for block in self.blocks),
-            "feedforward": sum(block.feedforward.num_sublayer_params(width) for block in self.blocks),
+            "attention": sum(block.attention.num_sublayer_params(width) for block in blocks)
+            + (self.position_bias.num_params(self.blocks[0].attention.heads) if self.position_bias else 0),
+            "feedforward": sum(block.feedforward.num_sublayer_params(width) for block in blocks),
             "norms": sum(unit.num_slot_params(width) for unit in units)
             + (embeddings.norm.num_params(embeddings.width or width) if embeddings.norm else 0)
             + (self.norm.num_params(width) if self.norm else 0),
             "pooler": width * width + width if self.pooler else 0,
+            "head": self.head.num_params(width) if self.head else 0,
         }
 
     def num_params(self, part: Part | None = None) -> int:
@@ -308,7 +370,7 @@ class EncoderConfig(Config):
                 heads=8, head_width=64, bias=False, output_bias=False, norm_in=norm, dropout=0.1
             ),
             feedforward=FeedForwardConfig(
-                width=1365, activation="silu", gated=True, bias=False, norm_in=norm, dropout=0.1
+                width=1365, activation="silu", gated=True, bias=False, output_bias=False, norm_in=norm, dropout=0.1
             ),
         )
         base = cls.transformer_base(vocabulary, max_positions)

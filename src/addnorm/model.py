@@ -62,7 +62,7 @@ class Model:
     @property
     def max_positions(self) -> int | None:
         """The longest text the encoder can take; None where positions have no table."""
-        return self.config.embeddings.max_positions if self.config.embeddings.positions else None
+        return self.config.max_tokens
 
     @property
     def max_tokens(self) -> int | None:

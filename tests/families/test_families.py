@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import Tensor, nn
 
 import addnorm
 from addnorm.batch import Batch
@@ -17,9 +18,28 @@ from tests.twins import Twin, build_twin, random_ids
 LENGTHS = (1, 2, 7, 63, 200)
 
 
-@pytest.fixture(scope="module", params=sorted(FAMILIES))
+KINDS = [(name, kind) for name, family in sorted(FAMILIES.items()) for kind in ("AutoModel", *family.heads)]
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=[f"{name}-{kind}" for name, kind in KINDS])
 def twin(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Twin:
-    return build_twin(request.param, tmp_path_factory.mktemp(request.param))
+    family, architecture = request.param
+    return build_twin(family, tmp_path_factory.mktemp(family), architecture)
+
+
+def result_of(twin: nn.Module, ids: list[int]) -> Tensor:
+    """What a transformers model is for: the last state, or its head's logits, (T, outputs) or (outputs)."""
+    output = twin(input_ids=torch.tensor([ids]))
+    for name in ("logits", "prediction_logits", "last_hidden_state"):
+        if hasattr(output, name):
+            return getattr(output, name)[0]
+    return torch.stack((output.start_logits[0], output.end_logits[0]), dim=-1)
+
+
+def test_logits_equal_the_twins(twin: Twin) -> None:
+    for ids in texts_of(twin) if twin.ours.config.head else ():
+        logits = twin.ours.trace(ids, sites="head.logits")["head.logits"]
+        assert (logits - result_of(twin.hf, ids)).abs().max() <= 1e-9
 
 
 def texts_of(twin: Twin) -> list[list[int]]:
@@ -75,13 +95,18 @@ def test_packed_equals_alone(twin: Twin) -> None:
 
 
 def test_gradients_equal_the_twins(twin: Twin) -> None:
+    """Of one scalar: the stream, or the logits where there is a head, weighed at random."""
     ids = texts_of(twin)[2]
     ours, theirs = twin.ours.encoder, twin.hf
-    weight = torch.randn(len(ids), twin.ours.config.width, dtype=torch.float64)
+    batch = Batch.pack([ids])
     ours.zero_grad()
-    (ours(Batch.pack([ids])) * weight).sum().backward()
+    stream = ours(batch)
+    logits = ours.read(stream, batch)
+    mine = stream if logits is None else logits
+    weight = torch.randn(mine.shape, dtype=torch.float64)
+    (mine * weight).sum().backward()
     theirs.zero_grad()
-    (theirs(input_ids=torch.tensor([ids])).last_hidden_state[0] * weight).sum().backward()
+    (result_of(theirs, ids).reshape(mine.shape) * weight).sum().backward()
     expected = dict(theirs.named_parameters())
     assert twin.ours.origin is not None
     parameters = {name.replace(".sublayer.", "."): p for name, p in ours.named_parameters()}

@@ -28,7 +28,7 @@ def test_minilm_equals_its_twin_at_every_site(dtype: torch.dtype, tolerance: flo
 def test_hidden_states_are_embeddings_and_blocks(minilm: addnorm.Model) -> None:
     assert minilm.origin is not None
     assert minilm.origin.folder is not None
-    twin = load_twin(minilm.origin.folder, torch.float32)
+    twin = load_twin(minilm.origin, minilm.origin.folder, torch.float32)
     (tokens,) = minilm.as_tokens("this is a test sentence")
     states = twin(input_ids=torch.tensor([tokens.ids]), output_hidden_states=True).hidden_states
     trace = minilm.trace(tokens)
@@ -96,8 +96,8 @@ def test_a_model_without_a_folder_has_no_twin() -> None:
 def test_values_are_of_the_places_asked_for(minilm: addnorm.Model) -> None:
     assert minilm.origin is not None
     assert minilm.origin.folder is not None
-    twin = load_twin(minilm.origin.folder, torch.float32)
-    places = minilm.origin.family.twin_sites(minilm.config)
+    twin = load_twin(minilm.origin, minilm.origin.folder, torch.float32)
+    places = minilm.origin.family.twin_sites(minilm.config, minilm.origin.hf)
     (tokens,) = minilm.as_tokens("word")
     values = twin_values(twin, {"blocks.0": places["blocks.0"]}, tokens)
     assert values["blocks.0"].shape == (3, 384)

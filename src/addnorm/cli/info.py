@@ -86,7 +86,7 @@ def _describe_source(model: "Model") -> dict[str, Any]:
                 "theirs": theirs,
                 "meaning": meanings.get(ours, meanings.get(ours.rpartition(".")[0], "")),
             }
-            for ours, theirs in model.origin.family.module_names()
+            for ours, theirs in model.origin.family.module_names(model.origin.hf)
             if ours.replace("{i}", "0") in parts
         ],
         "carried": sorted(model.origin.carried),

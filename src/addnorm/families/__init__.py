@@ -6,7 +6,7 @@ from typing import Any
 from addnorm.config import EncoderConfig
 from addnorm.errors import AddnormError
 from addnorm.families import bert
-from addnorm.families._rows import Family
+from addnorm.families._family import Family
 
 FAMILIES: dict[str, Family] = {family.name: family for family in (bert.FAMILY,)}
 

@@ -1,5 +1,6 @@
 """From token ids to the stream."""
 
+import torch
 from torch import Tensor, nn
 
 from addnorm.batch import Batch
@@ -31,6 +32,7 @@ class Embeddings(nn.Module):
         self.config = config
         self.tokens = nn.Embedding(config.vocabulary, own)
         self.types = nn.Embedding(config.types, own) if config.types else None
+        self.tasks = nn.Embedding(config.tasks, own) if config.tasks else None
         self.positions = POSITIONS[config.positions](config.max_positions, own) if config.positions else None
         self.sum = Sum()
         self.norm = build_norm(config.norm, own)
@@ -39,24 +41,37 @@ class Embeddings(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Errors: an id outside the vocabulary, a token type or a position the tables do not have."""
-        self._check(batch)
+        positions = self._positions(batch)
+        self._check(batch, positions)
         tokens = self.tokens(batch.ids)  # (N, D)
         parts = [tokens if self.config.scale == 1 else tokens * self.config.scale]
         if self.types is not None:
             parts.append(self.types(batch.types))
         if self.positions is not None:
-            parts.append(self.positions(batch.positions).to(tokens.dtype))
+            parts.append(self.positions(positions).to(tokens.dtype))
+        if self.tasks is not None:
+            parts.append(self.tasks(torch.zeros_like(batch.ids)))
         x: Tensor = self.sum(*parts)
         x = x if self.norm is None else self.norm(x)
         x = self.dropout(x)
         return x if self.projection is None else self.projection(x)
 
-    def _check(self, batch: Batch) -> None:
+    def _positions(self, batch: Batch) -> Tensor:
+        """The row of each token in the position table."""
+        if self.config.pad is None:
+            return batch.positions + self.config.position_offset
+        counted = batch.ids != self.config.pad
+        places = counted.cumsum(0)
+        before = (places - counted.long())[batch.offsets[:-1]]  # counted in the texts before
+        places = places - before.repeat_interleave(batch.offsets.diff()) - 1 + self.config.position_offset
+        return torch.where(counted, places, self.config.pad)
+
+    def _check(self, batch: Batch, positions: Tensor) -> None:
         limits = [("token id", batch.ids, self.config.vocabulary, "vocabulary")]
         if self.types is not None:
             limits.append(("token type", batch.types, self.config.types, "token types"))
         if self.positions is not None:
-            limits.append(("position", batch.positions, self.config.max_positions, "positions"))
+            limits.append(("position", positions, self.config.max_positions, "positions"))
         for what, values, limit, table in limits:
             low, high = (int(value) for value in values.aminmax())
             if low < 0 or high >= limit:

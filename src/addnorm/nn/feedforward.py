@@ -4,6 +4,7 @@ from torch import Tensor, nn
 
 from addnorm.config import FeedForwardConfig
 from addnorm.nn.activations import ACTIVATIONS
+from addnorm.nn.norms import build_norm
 
 
 class Product(nn.Module):
@@ -26,7 +27,8 @@ class FeedForward(nn.Module):
         self.gate = nn.Linear(width, config.width, bias=config.bias) if config.gated else None
         self.product = Product() if config.gated else None
         self.activation = ACTIVATIONS[config.activation]()
-        self.down = nn.Linear(config.width, width, bias=config.bias)
+        self.inner_norm = build_norm(config.inner_norm, config.width)
+        self.down = nn.Linear(config.width, width, bias=config.output_bias)
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -34,4 +36,5 @@ class FeedForward(nn.Module):
         up = self.up(x)  # (N, F)
         h = self.activation(up if self.gate is None else self.gate(x))
         h = h if self.product is None else self.product(h, up)
+        h = h if self.inner_norm is None else self.inner_norm(h)
         return self.dropout(self.down(h))

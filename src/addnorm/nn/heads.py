@@ -1,4 +1,4 @@
-"""What reads the stream after the last block: BERT's pooler, and sentence pooling."""
+"""What reads the stream after the last block: BERT's pooler, task heads, sentence pooling."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,6 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from addnorm.batch import Batch
+from addnorm.config import HeadConfig
+from addnorm.nn.activations import ACTIVATIONS
+from addnorm.nn.norms import build_norm
 
 
 class Pooler(nn.Module):
@@ -21,6 +24,50 @@ class Pooler(nn.Module):
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """(N, D) → (B, D)."""
         return self.activation(self.dense(x[batch.offsets[:-1]]))
+
+
+class Logits(nn.Module):
+    """x·Wᵀ + b, with a matrix of its own or, tied, the token table's."""
+
+    def __init__(self, features: int, outputs: int, bias: bool, tied: bool) -> None:
+        super().__init__()
+        self.weight = None if tied else nn.Parameter(torch.empty(outputs, features))
+        self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
+
+    def forward(self, x: Tensor, table: Tensor) -> Tensor:
+        """(M, D), (V, D) → (M, outputs)."""
+        return F.linear(x, table if self.weight is None else self.weight, self.bias)
+
+
+class Head(nn.Module):
+    """The stream as logits: dense, activation and norm where there are any, then the outputs.
+
+    Shapes: (N, D) → (N, outputs), or (B, outputs) where the head pools.
+    """
+
+    def __init__(self, config: HeadConfig, width: int) -> None:
+        super().__init__()
+        features = config.dense or width
+        self.config = config
+        self.dense = nn.Linear(width, features, bias=config.dense_bias) if config.dense else None
+        self.activation = ACTIVATIONS[config.activation]() if config.activation else None
+        self.norm = build_norm(config.norm, features)
+        self.dropout = nn.Dropout(config.dropout)
+        self.logits = Logits(features, config.outputs, config.bias, config.tied)
+
+    def forward(self, stream: Tensor, batch: Batch, pooled: Tensor | None, table: Tensor) -> Tensor:
+        """`pooled`: what the encoder's pooler gives; `table`: the token embeddings of a tied head."""
+        x = stream if self.config.pool is None else _pool(self.config.pool, stream, batch, pooled)
+        for step in (self.dense, self.activation, self.norm, self.dropout):
+            x = x if step is None else step(x)
+        return self.logits(x, table)
+
+
+def _pool(kind: str, stream: Tensor, batch: Batch, pooled: Tensor | None) -> Tensor:
+    if kind != "pooler":
+        return POOLINGS[{"first": "cls"}.get(kind, kind)](stream, batch)
+    assert pooled is not None, "a head on the pooler needs an encoder with one"
+    return pooled
 
 
 def _sum(x: Tensor, batch: Batch) -> Tensor:

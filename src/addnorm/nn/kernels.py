@@ -1,6 +1,7 @@
 """Attention kernels: one signature, declared capabilities; `eager` is the reference.
 
-A kernel turns queries, keys and values of one group, each (G, H, T, K), into their mix (G, H, T, K).
+A kernel turns queries, keys and values of one group, each (G, H, T, K), into their mix (G, H, T, K); a bias
+(H or 1, T, T) is added to the scores.
 """
 
 from collections.abc import Callable, Set
@@ -28,36 +29,38 @@ class Steps(Protocol):
 
 @dataclass(frozen=True)
 class Kernel:
-    """A way to compute softmax(Q Kᵀ · scale) V, and what it is able to do."""
+    """A way to compute softmax(Q Kᵀ · scale + bias) V, and what it is able to do.
+
+    Abilities: "softcap" of the scores, "sites" (scores and weights can be seen).
+    """
 
     name: str
-    run: Callable[[Tensor, Tensor, Tensor, Steps], Tensor]
+    run: Callable[[Tensor, Tensor, Tensor, Tensor | None, Steps], Tensor]
     abilities: frozenset[str]
 
 
-def _eager(query: Tensor, key: Tensor, value: Tensor, steps: Steps) -> Tensor:
-    scores = steps.scores(query, key)  # (G, H, T, T)
+def _eager(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, steps: Steps) -> Tensor:
+    scores = steps.scores(query, key, bias)  # (G, H, T, T)
     weights = steps.dropout(steps.weights(scores))
     return weights @ value
 
 
-def _sdpa(query: Tensor, key: Tensor, value: Tensor, steps: Steps) -> Tensor:
+def _sdpa(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, steps: Steps) -> Tensor:
     dropout = steps.dropout.p if steps.dropout.training else 0.0
-    return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, scale=steps.scale)
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout, scale=steps.scale)
 
 
 # In the order in which "auto" prefers them.
 KERNELS = {
     "sdpa": Kernel("sdpa", _sdpa, frozenset()),
-    "eager": Kernel("eager", _eager, frozenset({"sites"})),
+    "eager": Kernel("eager", _eager, frozenset({"softcap", "sites"})),
 }
 
 
 def choose(name: str, needs: Set[str] = frozenset()) -> Kernel:
     """The kernel called `name`, or for "auto" the first that has every ability needed.
 
-    `needs`: "sites" if scores and weights are to be seen. Errors: unknown name; a named kernel that lacks
-    an ability (an explicit choice never falls back).
+    Errors: unknown name; a named kernel that lacks an ability (an explicit choice never falls back).
     """
     if name == "auto":
         return next(kernel for kernel in KERNELS.values() if needs <= kernel.abilities)

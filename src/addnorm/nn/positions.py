@@ -1,9 +1,12 @@
-"""Position embeddings by name."""
+"""How an encoder knows positions: embeddings, rotations, terms of the scores."""
 
+import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+
+from addnorm.config import PositionBiasConfig, RotaryConfig
 
 
 class Sinusoidal(nn.Module):
@@ -28,3 +31,87 @@ POSITIONS: dict[str, Callable[[int, int], nn.Module]] = {
     "learned": nn.Embedding,
     "sinusoidal": Sinusoidal,
 }
+
+
+class Rotary(nn.Module):
+    """Turns pairs of features by position · theta^(−2i/width) (Su 2021, section 3.2.2).
+
+    Frequencies are float32 numbers, as every checkpoint was trained with; angles have at least that
+    precision. Nothing is stored, so nothing can be left uninitialised.
+    """
+
+    def __init__(self, config: RotaryConfig, head_width: int) -> None:
+        super().__init__()
+        self.config = config
+        self.width = config.width or head_width
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        """(N, H, K), (N,) → (N, H, K)."""
+        turned, rest = x[..., : self.width], x[..., self.width :]
+        cos, sin = self._tables(positions, x.dtype)  # (N, 1, width/2)
+        if self.config.interleaved:
+            a, b = turned[..., 0::2], turned[..., 1::2]
+            turned = torch.stack((a * cos - b * sin, b * cos + a * sin), dim=-1).flatten(-2)
+        else:
+            a, b = turned.chunk(2, dim=-1)
+            turned = torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+        return torch.cat((turned, rest), dim=-1) if rest.shape[-1] else turned
+
+    def _tables(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        exact = torch.promote_types(dtype, torch.float32)
+        even = torch.arange(0, self.width, 2, dtype=torch.float32, device=positions.device)
+        frequencies = 1.0 / (self.config.theta ** (even / self.width)) / self.config.scaling
+        angles = (positions[:, None].to(exact) * frequencies.to(exact))[:, None]
+        return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+class BucketBias(nn.Module):
+    """A learned number for each head and bucket of distances (Raffel 2020, section 2.1)."""
+
+    def __init__(self, config: PositionBiasConfig, heads: int) -> None:
+        super().__init__()
+        self.config = config
+        self.table = nn.Embedding(config.buckets, heads)
+
+    def forward(self, length: int) -> Tensor:
+        """T → (H, T, T), queries down, keys across."""
+        place = torch.arange(length, device=self.table.weight.device)
+        return self.table(self._bucket(place[None, :] - place[:, None])).permute(2, 0, 1)
+
+    def _bucket(self, distance: Tensor) -> Tensor:
+        half = self.config.buckets // 2  # one half for keys before the query, one for those after
+        exact = half // 2  # distances with a bucket of their own
+        far = distance.abs()
+        # float32, as in the reference: at a bucket's edge the rounding decides.
+        logarithm = torch.log(far.float() / exact) / math.log(self.config.max_distance / exact)
+        coarse = (exact + (logarithm * (half - exact)).long()).clamp(max=half - 1)
+        return torch.where(far < exact, far, coarse) + half * (distance > 0)
+
+
+class Alibi(nn.Module):
+    """−slope·|distance|, the slopes a geometric series over the heads (Press 2022, section 3)."""
+
+    def __init__(self, config: PositionBiasConfig, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+
+    def forward(self, length: int) -> Tensor:
+        """T → (H, T, T), float32, queries down, keys across."""
+        place = torch.arange(length)
+        slopes = torch.tensor(alibi_slopes(self.heads), dtype=torch.float64)
+        return -slopes[:, None, None] * (place[None, :] - place[:, None]).abs()
+
+
+def alibi_slopes(heads: int) -> list[float]:
+    """2^(−8/H), 2^(−16/H) …; where H is no power of 2, every second slope of the next one fills up."""
+    power = 2 ** math.floor(math.log2(heads))
+    slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    return slopes if power == heads else slopes + alibi_slopes(2 * power)[0::2][: heads - power]
+
+
+POSITION_BIASES: dict[str, Callable[[PositionBiasConfig, int], nn.Module]] = {"buckets": BucketBias, "alibi": Alibi}
+
+
+def build_position_bias(config: PositionBiasConfig | None, heads: int) -> nn.Module | None:
+    """The position bias a config asks for, T → (H, T, T); None where it asks for none."""
+    return None if config is None else POSITION_BIASES[config.kind](config, heads)

@@ -3,11 +3,13 @@
 from contextlib import ExitStack
 from dataclasses import dataclass
 from logging import ERROR
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from addnorm.checkpoint import Origin
 from addnorm.errors import AddnormError
 from addnorm.families._rows import At
 
@@ -53,21 +55,23 @@ def compare(model: "Model", text: Any) -> Comparison:
     if len(tokens) != 1:
         raise AddnormError(f"compare: {len(tokens)} texts; give one")
     dtype = next(model.encoder.parameters()).dtype
-    twin = load_twin(model.origin.folder / model.settings.transformer, dtype)
+    twin = load_twin(model.origin, model.origin.folder / model.settings.transformer, dtype)
     return against(model, twin, tokens[0])
 
 
-def load_twin(folder: Any, dtype: torch.dtype) -> nn.Module:
-    """The same folder in transformers, with eager attention."""
+def load_twin(origin: Origin, folder: Path, dtype: torch.dtype) -> nn.Module:
+    """The same folder in transformers, with its head if we compute that, and eager attention."""
     try:
-        from transformers import AutoModel, logging
+        import transformers
+        from transformers.utils import logging
     except ImportError:
         raise AddnormError("compare: transformers is not installed; pip install 'addnorm[compare]'") from None
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity(ERROR)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        twin: nn.Module = AutoModel.from_pretrained(folder, attn_implementation="eager", dtype=dtype)
+        kind = getattr(transformers, origin.family.head_architecture(origin.hf) or "AutoModel")
+        twin: nn.Module = kind.from_pretrained(folder, attn_implementation="eager", dtype=dtype)
     finally:
         logging.set_verbosity(verbosity)
         if bars:
@@ -79,7 +83,7 @@ def against(model: "Model", twin: nn.Module, tokens: "Tokens") -> Comparison:
     """The differences between a model and a twin already loaded, for one text."""
     assert model.origin is not None
     trace = model.trace(tokens)
-    places = model.origin.family.twin_sites(model.config)
+    places = model.origin.family.twin_sites(model.config, model.origin.hf)
     theirs = twin_values(twin, {site: at for site, at in places.items() if site in trace}, tokens)
     rows = tuple(
         Difference(site, places[site].module, float((trace[site] - theirs[site]).abs().max()))
@@ -91,14 +95,18 @@ def against(model: "Model", twin: nn.Module, tokens: "Tokens") -> Comparison:
 
 def twin_values(twin: nn.Module, places: dict[str, At], tokens: "Tokens") -> dict[str, Tensor]:
     """What a transformers model computes at each place, for one unpadded text."""
-    modules = dict(twin.named_modules())
+    base = twin.base_model
+    assert isinstance(base, nn.Module)
+    modules = dict(twin.named_modules()) | dict(base.named_modules())
     values: dict[str, Tensor] = {}
 
     def hook(site: str, at: At) -> Any:
         def keep(module: nn.Module, inputs: Any, output: Any) -> None:
             shown = inputs if at.input else output
             tensor = shown if isinstance(shown, Tensor) else shown[at.item]
-            values[site] = tensor.detach().reshape(tensor.shape[-tensor.ndim + 1 :])
+            if at.part is not None:
+                tensor = tensor.chunk(at.part[1], dim=-1)[at.part[0]]
+            values[site] = tensor.detach()[0]
 
         return keep
 

@@ -62,7 +62,7 @@ def _attention(module: Attention) -> Callable[[eq.Array], eq.Steps]:
     return partial(
         eq.multi_head_attention,
         WQ=WQ, WK=WK, WV=WV, WO=WO, bQ=bQ, bK=bK, bV=bV, bO=bO,
-        heads=module.heads,
+        heads=module.config.heads,
     )  # fmt: skip
 
 

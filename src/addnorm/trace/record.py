@@ -115,7 +115,8 @@ def record(
         last = names.index(select(names, until)[-1])
         names = names[: last + 1]
     chosen = select(names, sites)
-    kernel = "eager" if any(available[name][0].grouped for name in chosen) else encoder.kernel
+    inside = any(available[name][0].grouped for name in chosen)
+    kernel = encoder.kernel_for("eager" if inside else None).name
     fired: dict[str, list[Tensor]] = {}
 
     def hook(name: str, site: Site) -> Any:
@@ -135,8 +136,7 @@ def record(
             stack.enter_context(module.register_forward_hook(hook(name, site)))
         try:
             stream = encoder(batch, kernel)
-            if encoder.pooler is not None:
-                encoder.pooler(stream, batch)
+            encoder.read(stream, batch)
             pooling(stream, batch)
         except _Stop:
             pass

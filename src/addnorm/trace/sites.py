@@ -5,7 +5,7 @@ A site is the output of a module of the same name, so an encoder has exactly the
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
@@ -31,7 +31,7 @@ class Site:
     @property
     def pooled(self) -> bool:
         """Whether it has one row a text."""
-        return self.shape == "(D)"
+        return "T" not in self.shape
 
 
 _SLOTS_IN = (("norm_in", "(T, D)", "N_in(x), what F sees"),)
@@ -45,9 +45,15 @@ _ATTENTION = (
     ("query", "(T, H·K)", "what a token looks for"),
     ("key", "(T, H·K)", "what a token is found by"),
     ("value", "(T, H·K)", "what a token gives when found"),
+    ("query_norm", "(T, H, K)", "queries, normalised"),
+    ("key_norm", "(T, H, K)", "keys, normalised"),
+    ("query_rotary", "(T, H, K)", "queries, turned by position"),
+    ("key_rotary", "(T, H, K)", "keys, turned by position"),
+    ("value_rotary", "(T, H, K)", "values, turned by position"),
     ("scores", "(H, T, T)", "query · key / √K, per head"),
     ("weights", "(H, T, T)", "softmax, each row sums to 1"),
     ("mix", "(T, H·K)", "values averaged by weights"),
+    ("mix_norm", "(T, H·K)", "the mix, normalised"),
     ("output", "(T, D)", "the mix, projected"),
 )
 _FEEDFORWARD = (
@@ -55,6 +61,7 @@ _FEEDFORWARD = (
     ("gate", "(T, F)", "gate, before its activation"),
     ("activation", "(T, F)", "φ, the non-linearity"),
     ("product", "(T, F)", "activation ⊙ up"),
+    ("inner_norm", "(T, F)", "normalised before down"),
     ("down", "(T, D)", "back to the stream's width"),
 )
 
@@ -62,6 +69,7 @@ SITES: tuple[Site, ...] = (
     Site("embeddings.tokens", "(T, D)", "row of the vocabulary table"),
     Site("embeddings.types", "(T, D)", "first or second text"),
     Site("embeddings.positions", "(T, D)", "row or waves of the position"),
+    Site("embeddings.tasks", "(T, D)", "row of the task"),
     Site("embeddings.sum", "(T, D)", "tokens + types + positions"),
     Site("embeddings.norm", "(T, D)", "the sum, normalised"),
     Site("embeddings.projection", "(T, D)", "to the stream's width"),
@@ -74,6 +82,10 @@ SITES: tuple[Site, ...] = (
     Site("blocks.{i}", "(T, D)", "stream after the block"),
     Site("norm", "(T, D)", "the final norm"),
     Site("pooler", "(D)", "tanh(W · first token + b)"),
+    Site("head.dense", "(T, D)", "the stream, mapped for the task"),
+    Site("head.activation", "(T, D)", "φ, the non-linearity"),
+    Site("head.norm", "(T, D)", "normalised"),
+    Site("head.logits", "(T, C)", "a score for each output"),
     Site("pooling", "(D)", "the sentence vector"),
 )
 
@@ -91,8 +103,14 @@ def sites_of(encoder: Encoder, extra: Mapping[str, nn.Module]) -> dict[str, tupl
     )
     for name, site in named:
         if name in modules:
-            ordered[name] = (site, modules[name])
+            ordered[name] = (_pooled(site, encoder) if name.startswith("head.") else site, modules[name])
     return ordered
+
+
+def _pooled(site: Site, encoder: Encoder) -> Site:
+    """A head's site, which has one row a text where the head pools."""
+    head = encoder.config.head
+    return replace(site, shape=site.shape.replace("T, ", "")) if head is not None and head.pool else site
 
 
 def meaning_of(name: str) -> Site:
