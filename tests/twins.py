@@ -1,8 +1,11 @@
 """A tiny Hugging Face twin, its saved files, and our model of them, for any family."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import transformers
@@ -54,7 +57,40 @@ def save_twin(family: str, folder: Path, architecture: str = "AutoModel", seed: 
     model = build(config, dtype=torch.float64).eval()
     perturb(model, seed)
     model.save_pretrained(folder)
+    forward = model.forward
+
+    def exactly(*args: Any, **kwargs: Any) -> Any:
+        with float64_throughout():
+            return forward(*args, **kwargs)
+
+    model.forward = exactly
     return model
+
+
+@contextmanager
+def float64_throughout() -> Iterator[None]:
+    """Some references go down to float32 for a step (a rotation, a norm, a softmax) whatever the model's dtype.
+
+    That would hide a fault below 1e-7 or show a difference that is none, so here such a step keeps float64.
+    """
+    to, softmax = torch.Tensor.to, nn.functional.softmax
+
+    def keep(dtype: Any) -> Any:
+        return torch.float64 if dtype is torch.float32 else dtype
+
+    def patched_to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        kwargs = {name: keep(value) for name, value in kwargs.items()}
+        return to(self, *map(keep, args), **kwargs)
+
+    def patched_softmax(x: torch.Tensor, *args: Any, dtype: Any = None, **kwargs: Any) -> torch.Tensor:
+        return softmax(x, *args, dtype=keep(dtype), **kwargs)
+
+    with (
+        patch.object(torch.Tensor, "float", lambda self: self.double()),
+        patch.object(torch.Tensor, "to", patched_to),
+        patch.object(nn.functional, "softmax", patched_softmax),
+    ):
+        yield
 
 
 def build_twin(family: str, folder: Path, architecture: str = "AutoModel", seed: int = 0, **changes: Any) -> Twin:

@@ -1,14 +1,23 @@
 """Dialects of checkpoints: each family is data, found by the `model_type` of a config.json."""
 
+import pkgutil
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from addnorm.config import EncoderConfig
 from addnorm.errors import AddnormError
-from addnorm.families import bert
 from addnorm.families._family import Family
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (bert.FAMILY,)}
+
+def _registered() -> dict[str, Family]:
+    """The families of every module here, by `model_type`; bert comes first, so that fresh models save as it."""
+    names = sorted(info.name for info in pkgutil.iter_modules(__path__) if not info.name.startswith("_"))
+    modules = [import_module(f"{__name__}.{name}") for name in sorted(names, key=lambda name: name != "bert")]
+    return {family.name: family for module in modules for family in module.FAMILIES}
+
+
+FAMILIES = _registered()
 
 
 def family_of(hf: Mapping[str, Any]) -> Family:

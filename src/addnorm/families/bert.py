@@ -111,7 +111,7 @@ HEADS = {
     "BertForQuestionAnswering": HeadRows(lambda hf: {"task": "answer", "outputs": 2}, {"qa_outputs": "head.logits"}),
 }
 
-FAMILY = Family(
+BERT = Family(
     name="bert",
     architecture="BertModel",
     prefix="bert",
@@ -129,3 +129,5 @@ FAMILY = Family(
     carried=("cls.", "classifier.", "qa_outputs."),
     sites=SITES,
 )
+
+FAMILIES = (BERT,)
