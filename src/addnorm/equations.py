@@ -71,11 +71,42 @@ def silu(x: Array) -> Array:
 # --- the two sub-layers -------------------------------------------------------------------------------
 
 
-def attention(query: Array, key: Array, value: Array) -> Steps:
-    """softmax(Q Kᵀ / √d_k) V (eq. 1). Shapes: query, key, value (T, K) or (H, T, K)."""
-    scores = query @ key.swapaxes(-1, -2) / math.sqrt(query.shape[-1])
+def attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    scale: float | None = None,
+    bias: Array | float = 0.0,
+    softcap: float | None = None,
+) -> Steps:
+    """softmax(Q Kᵀ / √d_k) V (eq. 1). Shapes: query, key, value (T, K) or (H, T, K).
+
+    Later encoders choose another `scale`, add a `bias` by distance (Raffel 2020, Press 2022), and cap the
+    scores smoothly at ±`softcap` (Gemma 2).
+    """
+    scores = query @ key.swapaxes(-1, -2) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    if softcap is not None:
+        scores = softcap * np.tanh(scores / softcap)
+    scores = scores + bias
     weights = softmax(scores)
     return {"scores": scores, "weights": weights, "mix": weights @ value}
+
+
+def rotate(x: Array, positions: Array, frequencies: Array, interleaved: bool = False) -> Array:
+    """Pairs of features turned by position · frequency (Su 2021, eq. 34); what has no frequency stays.
+
+    Shapes: x (T, H, K), positions (T), frequencies (R/2) with R ≤ K. A pair is features i and i + R/2, or
+    interleaved 2i and 2i + 1.
+    """
+    angles = positions[:, None, None] * frequencies  # (T, 1, R/2)
+    width = 2 * len(frequencies)
+    first, second = (
+        (slice(0, width, 2), slice(1, width, 2)) if interleaved else (slice(width // 2), slice(width // 2, width))
+    )
+    turned = x.copy()
+    turned[..., first] = x[..., first] * np.cos(angles) - x[..., second] * np.sin(angles)
+    turned[..., second] = x[..., second] * np.cos(angles) + x[..., first] * np.sin(angles)
+    return turned
 
 
 def multi_head_attention(
@@ -89,25 +120,52 @@ def multi_head_attention(
     bK: Array | float = 0.0,
     bV: Array | float = 0.0,
     bO: Array | float = 0.0,
+    kv_heads: int | None = None,
+    inner: Mapping[str, Function] | None = None,
+    **options: Any,
 ) -> Steps:
-    """Concat(head_1 … head_H) W^O (section 3.2.2). Shapes: x (T, D), WQ WK WV (D, H·K), WO (H·K, D)."""
-    query, key, value = x @ WQ + bQ, x @ WK + bK, x @ WV + bV
+    """Concat(head_1 … head_H) W^O (section 3.2.2). Shapes: x (T, D), WQ WK WV (D, H·K), WO (H·K, D).
 
-    def split(a: Array) -> Array:  # (T, H·K) → (H, T, K)
-        return a.reshape(len(a), heads, -1).swapaxes(0, 1)
+    `kv_heads`: fewer heads of key and value, each shared by several queries (Ainslie 2023); `inner`: what
+    happens on the way, by name: query_norm, key_norm and query_rotary, key_rotary, value_rotary on (T, H, K),
+    mix_norm on (T, H·K); `options`: of `attention`.
+    """
+    steps, inner = {}, inner or {}
 
-    steps = attention(split(query), split(key), split(value))
-    mix = steps["mix"].swapaxes(0, 1).reshape(len(x), -1)  # (T, H·K)
-    return {"query": query, "key": key, "value": value} | steps | {"mix": mix, "output": mix @ WO + bO}
+    def heads_of(name: str, W: Array, b: Array | float, count: int) -> Array:
+        steps[name] = x @ W + b
+        a = steps[name].reshape(len(x), count, -1)  # (T, H, K)
+        for step in (f"{name}_norm", f"{name}_rotary"):
+            if step in inner:
+                a = steps[step] = inner[step](a)
+        return np.repeat(a, heads // count, axis=1).swapaxes(0, 1)  # (H, T, K)
+
+    shared = kv_heads or heads
+    query, key, value = (
+        heads_of("query", WQ, bQ, heads),
+        heads_of("key", WK, bK, shared),
+        heads_of("value", WV, bV, shared),
+    )
+    steps |= attention(query, key, value, **options)
+    steps["mix"] = steps["mix"].swapaxes(0, 1).reshape(len(x), -1)  # (T, H·K)
+    if "mix_norm" in inner:
+        steps["mix_norm"] = inner["mix_norm"](steps["mix"])
+    steps["output"] = result(steps) @ WO + bO
+    return steps
 
 
 def feed_forward(
-    x: Array, W1: Array, W2: Array, activation: Function, b1: Array | float = 0.0, b2: Array | float = 0.0
+    x: Array,
+    W1: Array,
+    W2: Array,
+    activation: Function,
+    b1: Array | float = 0.0,
+    b2: Array | float = 0.0,
+    inner_norm: Function | None = None,
 ) -> Steps:
     """φ(x W₁ + b₁) W₂ + b₂ (eq. 2). Shapes: x (T, D), W1 (D, F), W2 (F, D)."""
     up = x @ W1 + b1
-    active = activation(up)
-    return {"up": up, "activation": active, "down": active @ W2 + b2}
+    return _down({"up": up, "activation": activation(up)}, W2, b2, inner_norm)
 
 
 def gated_feed_forward(
@@ -119,12 +177,18 @@ def gated_feed_forward(
     b1: Array | float = 0.0,
     b2: Array | float = 0.0,
     c: Array | float = 0.0,
+    inner_norm: Function | None = None,
 ) -> Steps:
     """(φ(x V + c) ⊙ (x W₁ + b₁)) W₂ + b₂; SwiGLU when φ is silu (Shazeer 2020). Shapes: V like W1."""
     up, gate = x @ W1 + b1, x @ V + c
     active = activation(gate)
-    product = active * up
-    return {"up": up, "gate": gate, "activation": active, "product": product, "down": product @ W2 + b2}
+    return _down({"up": up, "gate": gate, "activation": active, "product": active * up}, W2, b2, inner_norm)
+
+
+def _down(steps: Steps, W2: Array, b2: Array | float, inner_norm: Function | None) -> Steps:
+    if inner_norm:
+        steps["inner_norm"] = inner_norm(result(steps))
+    return steps | {"down": result(steps) @ W2 + b2}
 
 
 # --- the unit and the block ---------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from addnorm.families import FAMILIES
 from addnorm.files import read_object
 from addnorm.tokenizer import Tokens
 from addnorm.trace.compare import against
+from addnorm.trace.rebuild import check_block
 from tests.twins import Twin, build_twin, random_ids
 
 LENGTHS = (1, 2, 7, 63, 200)
@@ -83,6 +84,14 @@ def test_config_goes_to_hf_and_back(twin: Twin, tmp_path: Path) -> None:
     fresh = addnorm.Model(twin.ours.config)
     fresh.save(tmp_path / "fresh")
     assert addnorm.load(tmp_path / "fresh").config == twin.ours.config
+
+
+def test_every_block_is_rebuilt_by_the_equations(twin: Twin) -> None:
+    trace = twin.ours.trace(texts_of(twin)[3])
+    for i in range(len(twin.ours.config.blocks)):
+        differences = check_block(twin.ours.encoder, trace, i)
+        assert len(differences) >= 12
+        assert max(differences.values()) <= 1e-9
 
 
 def test_packed_equals_alone(twin: Twin) -> None:

@@ -16,7 +16,7 @@ class Scale(nn.Module):
         super().__init__()
         self.value = value
         if isinstance(value, Learned):
-            self.weight = nn.Parameter(torch.full((width,) if value.shape == "vector" else (), value.init))
+            self.weight = nn.Parameter(torch.full((width,) if value.shape == "vector" else (), float(value.init)))
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, D) → (N, D)."""

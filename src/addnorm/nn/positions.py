@@ -59,10 +59,14 @@ class Rotary(nn.Module):
 
     def _tables(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         exact = torch.promote_types(dtype, torch.float32)
-        even = torch.arange(0, self.width, 2, dtype=torch.float32, device=positions.device)
-        frequencies = 1.0 / (self.config.theta ** (even / self.width)) / self.config.scaling
-        angles = (positions[:, None].to(exact) * frequencies.to(exact))[:, None]
+        frequencies = self.frequencies().to(positions.device, exact)
+        angles = (positions[:, None].to(exact) * frequencies)[:, None]
         return angles.cos().to(dtype), angles.sin().to(dtype)
+
+    def frequencies(self) -> Tensor:
+        """(width/2,), float32: the angle of each pair at position 1."""
+        even = torch.arange(0, self.width, 2, dtype=torch.float32)
+        return 1.0 / (self.config.theta ** (even / self.width)) / self.config.scaling
 
 
 class BucketBias(nn.Module):

@@ -14,17 +14,21 @@ from addnorm.nn.addnorm import AddNorm, Scale
 from addnorm.nn.attention import Attention
 from addnorm.nn.encoder import Block, Encoder
 from addnorm.nn.feedforward import FeedForward
+from addnorm.nn.positions import Rotary
 from addnorm.trace.record import Trace
 
 
-def rebuild(block: Block, x: Tensor) -> eq.Steps:
-    """Every step of a block in float64 from its weights and its input (T, D), by site name within the block."""
+def rebuild(block: Block, x: Tensor, bias: Tensor | None = None) -> eq.Steps:
+    """Every step of a block in float64 from its weights and its input (T, D), by site name within the block.
+
+    `bias`: what the encoder adds to the scores of every block, (H, T, T).
+    """
     attention, feedforward = block.attention, block.feedforward
     assert isinstance(attention.sublayer, Attention)
     assert isinstance(feedforward.sublayer, FeedForward)
     return eq.block(
         _array(x),
-        {"sublayer": _attention(attention.sublayer)} | _slots(attention),
+        {"sublayer": _attention(attention.sublayer, len(x), bias)} | _slots(attention),
         {"sublayer": _feedforward(feedforward.sublayer)} | _slots(feedforward),
     )
 
@@ -36,7 +40,8 @@ def check_block(encoder: Encoder, trace: Trace, index: int) -> dict[str, float]:
     """
     block = encoder.blocks[index]
     assert isinstance(block, Block)
-    steps = rebuild(block, trace[stream_before(index)])
+    x = trace[stream_before(index)]
+    steps = rebuild(block, x, encoder.position_bias(len(x)) if encoder.position_bias is not None else None)
     return {
         f"blocks.{index}.{name}": float(np.abs(step - _array(trace[f"blocks.{index}.{name}"])).max())
         for name, step in steps.items()
@@ -57,13 +62,45 @@ def _map(linear: nn.Linear) -> tuple[NDArray[np.float64], NDArray[np.float64] | 
     return _array(linear.weight).T, 0.0 if linear.bias is None else _array(linear.bias)
 
 
-def _attention(module: Attention) -> Callable[[eq.Array], eq.Steps]:
+def _attention(module: Attention, length: int, bias: Tensor | None) -> Callable[[eq.Array], eq.Steps]:
     (WQ, bQ), (WK, bK), (WV, bV), (WO, bO) = map(_map, (module.query, module.key, module.value, module.output))
+    config = module.config
+    norms = {"query_norm": module.query_norm, "key_norm": module.key_norm, "mix_norm": module.mix_norm}
+    rotaries = {name: getattr(module, name) for name in ("query_rotary", "key_rotary", "value_rotary")}
+    inner = {name: _over_heads(norm, config.norm_heads) for name, norm in norms.items() if norm is not None}
+    inner |= {name: _rotary(rotary, length) for name, rotary in rotaries.items() if rotary is not None}
     return partial(
         eq.multi_head_attention,
         WQ=WQ, WK=WK, WV=WV, WO=WO, bQ=bQ, bK=bK, bV=bV, bO=bO,
-        heads=module.config.heads,
+        heads=config.heads, kv_heads=config.kv_heads, inner=inner,
+        scale=module.scale, bias=_bias(module, length, bias), softcap=config.softcap,
     )  # fmt: skip
+
+
+def _over_heads(norm: nn.Module, each: bool) -> eq.Function:
+    """A norm of queries or keys (T, H, K): over each head's features, or over all heads' together."""
+    function = NORMS[type(norm)](norm)
+    return function if each else lambda x: function(x.reshape(len(x), -1)).reshape(x.shape)
+
+
+def _rotary(module: Rotary, length: int) -> eq.Function:
+    return partial(
+        eq.rotate,
+        positions=np.arange(length, dtype=float),
+        frequencies=_array(module.frequencies()),
+        interleaved=module.config.interleaved,
+    )
+
+
+def _bias(module: Attention, length: int, shared: Tensor | None) -> eq.Array:
+    """What is added to the scores by place: the encoder's term, the block's own, and −∞ beyond the window."""
+    terms = [shared] if shared is not None else []
+    if module.position_bias is not None:
+        terms.append(module.position_bias(length))
+    place = np.arange(length)
+    window = length if module.config.window is None else module.config.window
+    beyond = np.where(np.abs(place[None, :] - place[:, None]) > window, -np.inf, 0.0)
+    return sum((_array(term) for term in terms), start=beyond)
 
 
 ACTIVATIONS: dict[type[nn.Module], Callable[[nn.Module], eq.Function]] = {
@@ -77,10 +114,12 @@ ACTIVATIONS: dict[type[nn.Module], Callable[[nn.Module], eq.Function]] = {
 def _feedforward(module: FeedForward) -> Callable[[eq.Array], eq.Steps]:
     (W1, b1), (W2, b2) = _map(module.up), _map(module.down)
     activation = ACTIVATIONS[type(module.activation)](module.activation)
+    norm = None if module.inner_norm is None else NORMS[type(module.inner_norm)](module.inner_norm)
+    given: dict[str, Any] = {"W1": W1, "W2": W2, "b1": b1, "b2": b2, "activation": activation, "inner_norm": norm}
     if module.gate is None:
-        return partial(eq.feed_forward, W1=W1, W2=W2, b1=b1, b2=b2, activation=activation)
+        return partial(eq.feed_forward, **given)
     V, c = _map(module.gate)
-    return partial(eq.gated_feed_forward, W1=W1, W2=W2, V=V, b1=b1, b2=b2, c=c, activation=activation)
+    return partial(eq.gated_feed_forward, V=V, c=c, **given)
 
 
 def _slots(unit: AddNorm) -> dict[str, Any]:
