@@ -162,7 +162,7 @@ CONFIGS = {
     "num_hidden_layers": ("3", "the number of blocks is '3'"),
     "num_attention_heads": (5, "'hidden_size' is 36, 'num_attention_heads' 5"),
     "layer_norm_eps": ("small", "is 'small'; expected float"),
-    "model_type": ("bertram", "model_type 'bertram' is not supported; known families: bert"),
+    "model_type": ("bertram", "model_type 'bertram' is not supported; known families: "),
     "quantization_config": ({"bits": 4}, "field 'quantization_config'"),
 }
 

@@ -158,3 +158,20 @@ def test_poolings_equal_sentence_transformers(minilm: addnorm.Model, tmp_path: P
     reference.save(str(tmp_path))
     texts = ["one", "two words", VARIED[-1]]
     assert np.abs(addnorm.load(tmp_path).encode(texts) - reference.encode(texts)).max() <= 1e-5
+
+
+def test_a_dense_map_after_the_pooling_equals_sentence_transformers(minilm: addnorm.Model, tmp_path: Path) -> None:
+    from sentence_transformers.base.modules import Dense, Normalize
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    torch.manual_seed(0)
+    dense = Dense(384, 48, activation_function=torch.nn.Tanh())
+    modules = [Transformer(str(folder_of(minilm))), Pooling(384), dense, Normalize()]
+    reference = SentenceTransformer(modules=modules, device="cpu")
+    reference.save(str(tmp_path / "dense"))
+    model = addnorm.load(tmp_path / "dense")
+    expected = reference.encode(["one", "two words"])
+    assert np.abs(model.encode(["one", "two words"]) - expected).max() <= 1e-5
+    model.save(tmp_path / "again")
+    again = SentenceTransformer(str(tmp_path / "again"), device="cpu").encode(["one", "two words"])
+    assert np.abs(again - expected).max() <= 1e-5

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from addnorm.batch import Batch
+    from addnorm.checkup import check
     from addnorm.config import EncoderConfig
     from addnorm.errors import AddnormError, Remark
     from addnorm.model import Model, load
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from addnorm.trace.record import Trace
 
 __version__ = "0.1.0"
-__all__ = ["AddnormError", "Batch", "EncoderConfig", "Model", "Remark", "Trace", "compare", "load"]
+__all__ = ["AddnormError", "Batch", "EncoderConfig", "Model", "Remark", "Trace", "check", "compare", "load"]
 
 _HOMES = {
     "AddnormError": "errors",
@@ -24,6 +25,7 @@ _HOMES = {
     "Model": "model",
     "Remark": "errors",
     "Trace": "trace.record",
+    "check": "checkup",
     "compare": "trace.compare",
     "load": "model",
 }
@@ -38,4 +40,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted({*globals(), *__all__})

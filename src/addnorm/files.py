@@ -4,9 +4,9 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from addnorm.errors import AddnormError
 
@@ -25,10 +25,20 @@ def read_json(path: Path) -> Any:
 
 def read_object(path: Path) -> dict[str, Any]:
     """The content of a JSON file that must be an object."""
-    value = read_json(path)
-    if not isinstance(value, dict):
-        raise AddnormError(f"'{path}' holds a JSON {type(value).__name__}; expected an object")
+    return expect(read_json(path), dict, f"'{path}'")
+
+
+T = TypeVar("T")
+
+
+def expect(value: Any, kind: type[T], where: str) -> T:
+    """The value, which must be of a kind. Errors: it is not; `where` names it."""
+    if not isinstance(value, kind):
+        raise AddnormError(f"{where} is {value!r:.60}; expected a {NAMES.get(kind, kind.__name__)}")
     return value
+
+
+NAMES: dict[type, str] = {dict: "JSON object", list: "JSON list", str: "text"}
 
 
 @contextmanager
@@ -71,9 +81,16 @@ def _publish(file: Path, target: Path) -> None:
 
 @contextmanager
 def _temporary_beside(target: Path) -> Iterator[Path]:
+    new = [folder for folder in target.parents if not folder.exists()]  # innermost first
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as temporary:
             yield Path(temporary)
-    except OSError as error:
-        raise AddnormError(f"'{target}' cannot be written: {error.strerror or error}; choose another place") from None
+    except BaseException as error:
+        for folder in new:
+            with suppress(OSError):
+                folder.rmdir()
+        if isinstance(error, OSError):
+            reason = error.strerror or error
+            raise AddnormError(f"'{target}' cannot be written: {reason}; choose another place") from None
+        raise

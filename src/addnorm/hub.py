@@ -21,10 +21,15 @@ WEIGHT_FILES = ("model*.safetensors", "pytorch_model*.bin")
 
 def locate(name: str | Path) -> Path:
     """The folder of a model. Errors: it is nowhere to be found."""
-    folder = Path(name).expanduser()
-    if folder.is_dir():
+    try:
+        folder = Path(name).expanduser()
+        kind = "folder" if folder.is_dir() else "file" if folder.is_file() else ""
+    except (OSError, RuntimeError) as error:  # a name too long, an unknown user
+        reason = getattr(error, "strerror", None) or error
+        raise AddnormError(f"no folder '{name}' ({reason}); check the path") from None
+    if kind == "folder":
         return folder
-    if folder.is_file():
+    if kind == "file":
         raise AddnormError(f"'{name}' is a file; expected a model folder or a name on the hub")
     if isinstance(name, Path) or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise AddnormError(f"no folder '{name}'; check the path")

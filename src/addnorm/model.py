@@ -19,11 +19,15 @@ from addnorm.errors import AddnormError, remark
 from addnorm.files import writing_folder
 from addnorm.hub import DEFAULT_MODEL, SMALL_FILES, locate
 from addnorm.nn.encoder import Encoder
-from addnorm.nn.heads import SentencePooling
-from addnorm.tokenizer import Tokenizer, Tokens
+from addnorm.nn.heads import SentenceDense, SentencePooling
+from addnorm.tokenizer import PlacedTokens, Text, Tokenizer, Tokens
 
 if TYPE_CHECKING:
+    from addnorm.tasks import Merge, Rank
     from addnorm.trace.record import Trace
+
+# Tokens computed together where nobody says how many.
+BATCH_TOKENS = 4096
 
 Texts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]] | Tensor | Tokens
 
@@ -41,6 +45,7 @@ class Model:
         encoder: Encoder | None = None,
         tokenizer: Tokenizer | None = None,
         settings: sentence.Sentence | None = None,
+        dense: Sequence[SentenceDense] = (),
         origin: checkpoint.Origin | None = None,
         name: str = "fresh weights",
     ) -> None:
@@ -50,7 +55,7 @@ class Model:
         self.encoder = encoder
         self.tokenizer = tokenizer
         self.settings = settings or sentence.Sentence()
-        self.pooling = SentencePooling(self.settings.modes, self.settings.normalize)
+        self.pooling = SentencePooling(self.settings.modes, self.settings.normalize, dense)
         self.origin = origin
         self.name = name
 
@@ -67,7 +72,8 @@ class Model:
     @property
     def max_tokens(self) -> int | None:
         """The length texts are cut to: what the checkpoint says, at most its positions."""
-        limits = [limit for limit in (self.settings.max_tokens, self.max_positions) if limit is not None]
+        stated = self.settings.max_tokens or (self.tokenizer.max_tokens if self.tokenizer else None)
+        limits = [limit for limit in (stated, self.max_positions) if limit is not None]
         return min(limits, default=None)
 
     def encode(
@@ -88,10 +94,10 @@ class Model:
         if precision != "float32":
             raise AddnormError(f"precision '{precision}' is unknown; known: float32")
         tokens = self.tokenize([texts] if isinstance(texts, str) else texts, max_tokens, self.settings.prompt)
-        vectors = np.zeros((len(tokens), self.config.width * len(self.pooling.modes)), dtype=np.float32)
-        with _inference(self.encoder), _progress(len(tokens), show_progress) as advance:
-            for chosen in _budget([len(t.ids) for t in tokens], batch_tokens or 4096):
-                batch = self._batch([tokens[i] for i in chosen])
+        vectors = np.zeros((len(tokens), self.pooling.width(self.config.width)), dtype=np.float32)
+        with inference(self.encoder), _progress(len(tokens), show_progress) as advance:
+            for chosen in budget([len(t.ids) for t in tokens], batch_tokens or BATCH_TOKENS):
+                batch = self.batch([tokens[i] for i in chosen])
                 pooled = self.pooling(self.encoder(batch), batch, normalize)
                 vectors[chosen] = pooled.float().cpu().numpy()
                 advance(len(chosen))
@@ -113,8 +119,88 @@ class Model:
 
         tokens = self.as_tokens(texts, max_tokens)
         names = [self.tokenizer.tokens(t.ids) if self.tokenizer else [str(i) for i in t.ids] for t in tokens]
-        with _inference(self.encoder):
-            return record(self.encoder, self.pooling, self._batch(tokens), names, sites, until)
+        with inference(self.encoder):
+            return record(self.encoder, self.pooling, self.batch(tokens), names, sites, until)
+
+    def fill_mask(self, texts: str | Sequence[str], top: int = 5, max_tokens: int | None = None) -> list[Any]:
+        """The likeliest tokens for the mask in a text, best first: a list of `tasks.Filling`.
+
+        A text with several masks gives such a list for each, filled one at a time; several texts a list of
+        results. Errors: a text without mask, a model without a masked language model head.
+        """
+        from addnorm import tasks
+
+        return tasks.fill_mask(self, texts, top, max_tokens)
+
+    def classify(
+        self, texts: Text | Sequence[Text], top: int | None = None, max_tokens: int | None = None
+    ) -> list[Any]:
+        """The labels of a text, or of a pair of texts given as a tuple, best first: a list of `tasks.Label`.
+
+        Scores are probabilities: of one label of all, or (several may hold, or there is one) of each by
+        itself, or plain values of a regression, as `problem_type` of the checkpoint says.
+        Several texts, as a list, give a list of results. Errors: a model without a classification head.
+        """
+        from addnorm import tasks
+
+        return tasks.classify(self, texts, top, max_tokens)
+
+    def tag(
+        self,
+        texts: str | Sequence[str],
+        merge: "Merge" = "first",
+        ignore: Sequence[str] = ("O",),
+        max_tokens: int | None = None,
+    ) -> list[Any]:
+        """The labelled pieces of a text in order: a list of `tasks.Entity` with character offsets.
+
+        `merge`: how the tokens of a word agree on its label: its `first`, the one with the `max` score, the
+        `average`; `simple`: they need not. Then neighbours of one label are one entity (B- begins another).
+        `ignore`: labels left out. Several texts give a list of results.
+        Errors: a model without a token classification head.
+        """
+        from addnorm import tasks
+
+        return tasks.tag(self, texts, merge, ignore, max_tokens)
+
+    def answer(
+        self,
+        question: str | Sequence[str],
+        context: str | Sequence[str],
+        no_answer: bool = False,
+        max_answer_tokens: int = 15,
+        whole_words: bool = True,
+        max_tokens: int | None = None,
+        overlap: int = 128,
+    ) -> Any:
+        """The piece of the context that answers the question: a `tasks.Answer` with character offsets.
+
+        A long context is read in windows of `max_tokens` (question included; None: at most 384) that share
+        `overlap` tokens; the likeliest span of all is taken, its probability counted within its window.
+        `no_answer`: "" may be the answer, where that is likelier; `whole_words`: a span that begins or ends
+        inside a word takes all of it. As many questions as contexts give a list.
+        Errors: an empty question or context, a model without a question answering head.
+        """
+        from addnorm import tasks
+
+        return tasks.answer(self, question, context, no_answer, max_answer_tokens, whole_words, max_tokens, overlap)
+
+    def rerank(
+        self,
+        query: str,
+        texts: Sequence[str],
+        top: int | None = None,
+        activation: str | None = None,
+        max_tokens: int | None = None,
+    ) -> "list[Rank]":
+        """The texts by how well they fit the query, best first, read together with it (a cross-encoder).
+
+        `activation`: what the score is of the logit, "identity" or "sigmoid"; None as the checkpoint says.
+        Errors: a model without a classification head of one output.
+        """
+        from addnorm import tasks
+
+        return tasks.rerank(self, query, texts, top, activation, max_tokens)
 
     def save(self, folder: str | Path) -> None:
         """Write the model in the layout it was loaded from; Hugging Face and sentence-transformers load it.
@@ -127,23 +213,41 @@ class Model:
             if origin.folder is not None:
                 _copy_small_files(origin.folder, target, self.settings.folders)
             checkpoint.write(self.encoder, origin, target / self.settings.transformer)
+            for own, module in zip(self.settings.dense, self.pooling.dense, strict=True):
+                checkpoint.write_tensors(module.state_dict(), target / own.folder)
 
     def tokenize(self, texts: Sequence[str], max_tokens: int | None = None, prompt: str = "") -> list[Tokens]:
         """Texts as token ids, cut to `max_tokens` with one remark if any is longer."""
+        tokenizer, limit = self.reader(max_tokens)
+        tokens = tokenizer.encode([prompt + text for text in texts] if prompt else texts, limit)
+        self._remark_cut(tokens, limit)
+        return tokens
+
+    def place(self, texts: Sequence[Text], max_tokens: int | None = None) -> list[PlacedTokens]:
+        """Texts or pairs of texts as `tokenize` has them, with the place of each token in its text."""
+        tokenizer, limit = self.reader(max_tokens)
+        tokens = tokenizer.place(texts, limit)
+        self._remark_cut(tokens, limit)
+        return tokens
+
+    def reader(self, max_tokens: int | None = None) -> tuple[Tokenizer, int | None]:
+        """The tokenizer, and the length texts are cut to. Errors: no tokenizer; more than the positions."""
         if self.tokenizer is None:
             raise AddnormError(f"{self.name} has no tokenizer files; give token ids, or add tokenizer.json")
-        limit = max_tokens or self.max_tokens
+        limit = self.max_tokens if max_tokens is None else max_tokens
         if self.max_positions is not None and limit is not None and limit > self.max_positions:
             raise AddnormError(
                 f"max_tokens {limit} exceeds the model's {self.max_positions} positions; give at most that"
             )
-        tokens = self.tokenizer.encode([prompt + text for text in texts] if prompt else texts, limit)
+        return self.tokenizer, limit
+
+    def _remark_cut(self, tokens: Sequence[Tokens], limit: int | None) -> None:
         cut = [t.full_length for t in tokens if t.full_length > len(t.ids)]
         if cut and limit is not None:
             which = "1 text is" if len(cut) == 1 else f"{len(cut)} texts are"
-            more = f"; max_tokens can be up to {self.max_positions}" if limit != self.max_positions else ""
+            room = "more" if self.max_positions is None else f"up to {self.max_positions}"
+            more = "" if limit == self.max_positions else f"; max_tokens can be {room}"
             remark(f"{which} longer than {limit} tokens (up to {max(cut)}) and cut to that{more}")
-        return tokens
 
     def as_tokens(self, texts: Texts, max_tokens: int | None = None) -> list[Tokens]:
         """One text or several, as str or as token ids, as tokens."""
@@ -164,33 +268,50 @@ class Model:
             return self.tokenize(items, max_tokens)
         return [Tokens(list(ids), [0] * len(ids), len(ids)) for ids in items]
 
-    def _batch(self, tokens: Sequence[Tokens]) -> Batch:
+    def batch(self, tokens: Sequence[Tokens]) -> Batch:
+        """Tokens of several texts end to end, where the encoder's weights are."""
         device = next(self.encoder.parameters()).device
         return Batch.pack([t.ids for t in tokens], [t.types for t in tokens], device)
 
 
-def load(name: str | Path = DEFAULT_MODEL, dtype: torch.dtype = torch.float32) -> Model:
+def load(name: str | Path = DEFAULT_MODEL, dtype: torch.dtype = torch.float32, **options: Any) -> Model:
     """Load a model by folder or name; the weights are computed in `dtype`.
+
+    `options`: what its family leaves open, as `language="de_DE"` where blocks have an adapter a language, or
+    `task="retrieval.query"` where the checkpoint has low-rank updates for tasks, to merge one and to put that
+    task's prompt before the texts that are encoded.
 
     A name is looked up as a local folder, an installed weight package, in the Hugging Face cache, on the hub.
     Errors: nothing there, or anything in the files that is unknown, missing or damaged.
     """
     folder = locate(name)
-    settings = sentence.read(folder)
-    encoder, origin = checkpoint.read(folder / settings.transformer, dtype)
+    settings = sentence.read(folder, options.get("task"))
+    encoder, origin = checkpoint.read(folder / settings.transformer, dtype, options)
+    settings = dataclasses.replace(settings, prompt=settings.prompt or origin.prompt)
     tokenizer = Tokenizer.from_folder(folder / settings.transformer, settings.lowercase)
     return Model(
         encoder.config,
         encoder=encoder,
         tokenizer=tokenizer,
         settings=settings,
+        dense=[_read_dense(folder, own, dtype) for own in settings.dense],
         origin=dataclasses.replace(origin, folder=folder),
         name=str(name),
     )
 
 
+def _read_dense(folder: Path, settings: sentence.Dense, dtype: torch.dtype) -> SentenceDense:
+    held = checkpoint.read_tensors(folder / settings.folder)
+    if not {"linear.weight"} <= held.keys() <= {"linear.weight", "linear.bias"}:
+        raise AddnormError(f"{settings.folder}: holds {', '.join(held)}; expected linear.weight and linear.bias")
+    bias = held.get("linear.bias")
+    return SentenceDense(
+        held["linear.weight"].to(dtype), None if bias is None else bias.to(dtype), settings.activation
+    )
+
+
 @contextmanager
-def _inference(encoder: Encoder) -> Iterator[None]:
+def inference(encoder: Encoder) -> Iterator[None]:
     """No gradients and no dropout; the encoder's mode is put back afterwards."""
     training = encoder.training
     encoder.eval()
@@ -214,7 +335,7 @@ def _progress(total: int, show: bool | None) -> Iterator[Any]:
         yield lambda count: bar.advance(task, count)
 
 
-def _budget(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
+def budget(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
     """Texts by length, longest first, in batches of at most `tokens` tokens (at least one text each)."""
     batch: list[int] = []
     used = 0

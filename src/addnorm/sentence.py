@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from addnorm.config import Activation
 from addnorm.errors import AddnormError
-from addnorm.files import read_json, read_object
+from addnorm.files import expect, read_json, read_object
 from addnorm.nn.heads import POOLINGS
 
 # The older spelling of a pooling config: one switch a mode, in the order in which the vectors are joined.
@@ -17,19 +18,39 @@ SWITCHES = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
 DIMENSIONS = {"word_embedding_dimension", "embedding_dimension"}
+
+
+ACTIVATIONS: dict[str, Activation | None] = {
+    "Identity": None,
+    "Tanh": "tanh",
+    "ReLU": "relu",
+    "GELU": "gelu",
+    "SiLU": "silu",
+}
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A map after the pooling: its folder, its activation."""
+
+    folder: str
+    activation: Activation | None
 
 
 @dataclass(frozen=True)
 class Sentence:
     """How texts become vectors.
 
+    `dense`: maps after the pooling; `normalize`: to length 1 at the end;
     `stated`: whether the folder says so (mean pooling is the guess where it does not);
     `transformer`: the sub-folder of the encoder, `folders`: of all modules;
     `max_tokens`, `lowercase`, `prompt`: what happens to texts first.
     """
 
     modes: tuple[str, ...] = ("mean",)
+    dense: tuple[Dense, ...] = ()
     normalize: bool = False
     stated: bool = False
     transformer: str = ""
@@ -39,26 +60,37 @@ class Sentence:
     prompt: str = ""
 
 
-def read(folder: Path) -> Sentence:
-    """Read modules.json and what it names. Errors: a module or a setting that is not understood."""
+def read(folder: Path, task: str | None = None) -> Sentence:
+    """Read modules.json and what it names; a prompt called as the task is takes the place of the default one.
+
+    Errors: a module or a setting that is not understood.
+    """
     if not (folder / "modules.json").is_file():
         return Sentence()
     paths: dict[str, str] = {}
-    for module in read_json(folder / "modules.json"):
-        kind = str(module["type"]).rpartition(".")[2]
-        if kind not in ("Transformer", "Pooling", "Normalize"):
-            raise AddnormError(
-                f"modules.json: module '{kind}' is not supported; known: Transformer, Pooling, Normalize"
-            )
-        paths[kind] = str(module["path"])
-        if Path(paths[kind]).is_absolute() or ".." in Path(paths[kind]).parts:
-            raise AddnormError(f"modules.json: path '{paths[kind]}' leaves the folder; expected a sub-folder")
-    if "Transformer" not in paths or "Pooling" not in paths:
-        raise AddnormError("modules.json: expected a Transformer and a Pooling module")
-    modes, include_prompt = _pooling(read_object(folder / paths["Pooling"] / "config.json"))
+    dense: list[Dense] = []
+    for module in expect(read_json(folder / "modules.json"), list, "modules.json"):
+        entry = expect(module, dict, "modules.json: a module")
+        kind = expect(entry.get("type"), str, "modules.json: 'type'").rpartition(".")[2]
+        if kind not in KINDS:
+            raise AddnormError(f"modules.json: module '{kind}' is not supported; known: {', '.join(KINDS)}")
+        if (paths and kind == "Transformer") or (kind == "Dense" and "Normalize" in paths):
+            raise AddnormError(f"modules.json: '{kind}' after {', '.join(paths)} is not supported")
+        path = expect(entry.get("path"), str, "modules.json: 'path'")
+        if Path(path).is_absolute() or ".." in Path(path).parts:
+            raise AddnormError(f"modules.json: path '{path}' leaves the folder; expected a sub-folder")
+        paths[kind] = path
+        if kind == "Dense":
+            dense.append(_dense(path, read_object(folder / path / "config.json")))
+    if "Transformer" not in paths or ("Pooling" not in paths and len(paths) > 1):
+        raise AddnormError("modules.json: expected a Transformer and a Pooling module, or a Transformer alone")
+    pooled = "Pooling" in paths  # not so in a cross-encoder
+    modes, include_prompt = (
+        _pooling(read_object(folder / paths["Pooling"] / "config.json")) if pooled else (Sentence().modes, True)
+    )
     settings = _optional(folder / paths["Transformer"] / "sentence_bert_config.json")
     prompts = _optional(folder / "config_sentence_transformers.json")
-    name = prompts.get("default_prompt_name")
+    name = task if task in prompts.get("prompts", {}) else prompts.get("default_prompt_name")
     prompt = prompts.get("prompts", {}).get(name, "") if name else ""
     if prompt and not include_prompt:
         raise AddnormError(
@@ -66,14 +98,29 @@ def read(folder: Path) -> Sentence:
         )
     return Sentence(
         modes=modes,
+        dense=tuple(dense),
         normalize="Normalize" in paths,
-        stated=True,
+        stated=pooled,
         transformer=paths["Transformer"],
-        folders=("", *paths.values()),
+        folders=("", *paths.values(), *(own.folder for own in dense)),
         max_tokens=settings.get("max_seq_length"),
         lowercase=settings.get("do_lower_case", False),
         prompt=prompt,
     )
+
+
+def _dense(folder: str, config: dict[str, Any]) -> Dense:
+    vector = "sentence_embedding"
+    plain = {"use_residual": False, "module_input_name": vector, "module_output_name": vector}
+    known = {"in_features", "out_features", "bias", "activation_function", *plain}
+    for name, value in config.items():
+        if name not in known or (name in plain and value not in (plain[name], None)):
+            raise AddnormError(f"{folder}/config.json: '{name}' {value!r} is not supported")
+    activation = str(config.get("activation_function") or "Identity").rpartition(".")[2]
+    if activation not in ACTIVATIONS:
+        known_activations = ", ".join(ACTIVATIONS)
+        raise AddnormError(f"{folder}/config.json: activation '{activation}' is unknown; known: {known_activations}")
+    return Dense(folder, ACTIVATIONS[activation])
 
 
 def _optional(path: Path) -> dict[str, Any]:

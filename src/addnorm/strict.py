@@ -37,8 +37,14 @@ class Config:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote."""
-        return cls.from_dict(json.loads(text))
+        """Read what `to_json` wrote. Errors: not JSON, not an object, and those of `from_dict`."""
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise AddnormError(f"config: not valid JSON ({error}); expected what to_json writes") from None
+        if not isinstance(data, dict):
+            raise AddnormError(f"config: a JSON {type(data).__name__}; expected an object")
+        return cls.from_dict(data)
 
     def to_json(self) -> str:
         """The config as JSON text."""

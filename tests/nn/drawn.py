@@ -1,5 +1,6 @@
 """Small encoders of every make, drawn by hypothesis, with no parameter left as it was made."""
 
+from collections.abc import Iterable
 from typing import Any, get_args
 
 import torch
@@ -11,6 +12,8 @@ from addnorm.config import (
     Activation,
     AttentionConfig,
     BlockConfig,
+    ConvolutionConfig,
+    DisentangledConfig,
     EmbeddingsConfig,
     EncoderConfig,
     FeedForwardConfig,
@@ -18,8 +21,11 @@ from addnorm.config import (
     InitConfig,
     Learned,
     NormConfig,
+    NormKind,
     PositionBiasConfig,
+    RelativeConfig,
     RotaryConfig,
+    ShapingConfig,
     Task,
 )
 from addnorm.model import Model
@@ -29,7 +35,14 @@ VOCABULARY, POSITIONS, LONGEST = 23, 32, 20
 
 ACTIVATIONS = st.sampled_from(get_args(Activation))
 EPS = st.sampled_from((1e-3, 1e-2))
-NORMS = st.builds(NormConfig, kind=st.sampled_from(("layer", "rms", "batch")), eps=EPS, bias=st.booleans())
+NORMS = st.builds(
+    NormConfig,
+    kind=st.sampled_from(get_args(NormKind)),
+    eps=EPS,
+    bias=st.booleans(),
+    slope=st.sampled_from((0.5, 1.0)),
+    factor=st.sampled_from((1.0, 0.5)),
+)
 TOKEN_NORMS = st.builds(NormConfig, kind=st.sampled_from(("layer", "rms")), eps=EPS, bias=st.booleans())
 SLOTS = st.none() | NORMS
 SCALES = st.sampled_from((1.0, 0.0, 0.5, 1.25)) | st.builds(
@@ -43,31 +56,25 @@ UNIT: dict[str, Any] = {
     "beta": SCALES,
     "dropout": st.sampled_from((0.0, 0.1)),
 }
-ATTENTION: dict[str, Any] = UNIT | {
-    "head_width": st.sampled_from((2, 4)),
-    "bias": st.booleans(),
-    "output_bias": st.booleans(),
-    "weights_dropout": st.sampled_from((0.0, 0.2)),
-}
-FEEDFORWARD: dict[str, Any] = UNIT | {
-    "width": st.integers(1, 11),
-    "activation": ACTIVATIONS,
-    "gated": st.booleans(),
-    "bias": st.booleans(),
-    "output_bias": st.booleans(),
-}
 BIASES = st.none() | st.builds(
     PositionBiasConfig,
     kind=st.sampled_from(("buckets", "alibi")),
     buckets=st.sampled_from((8, 32)),
     max_distance=st.sampled_from((16, 128)),
 )
-# Beyond the unit: what equations.py does not spell out.
-MORE_ATTENTION: dict[str, Any] = ATTENTION | {
+ATTENTION: dict[str, Any] = UNIT | {
+    "head_width": st.sampled_from((2, 4)),
     "scale": st.none() | st.just(0.3),
     "softcap": st.none() | st.just(5.0),
+    "bias": st.booleans(),
+    "key_bias": st.booleans(),
+    "output_bias": st.booleans(),
+    "weights_dropout": st.sampled_from((0.0, 0.2)),
     "query_norm": st.none() | TOKEN_NORMS,
     "key_norm": st.none() | TOKEN_NORMS,
+    "value_norm": st.none() | TOKEN_NORMS,
+    "head_scale": st.booleans(),
+    "shaping": st.none() | st.builds(ShapingConfig, centre=st.sampled_from((0.0, 0.5))),
     "norm_heads": st.booleans(),
     "mix_norm": SLOTS,
     "rotary": st.none()
@@ -82,27 +89,44 @@ MORE_ATTENTION: dict[str, Any] = ATTENTION | {
     "position_bias": BIASES,
     "window": st.none() | st.integers(0, 5),
 }
+FEEDFORWARD: dict[str, Any] = UNIT | {
+    "width": st.integers(1, 11),
+    "activation": ACTIVATIONS,
+    "gated": st.booleans(),
+    "bias": st.booleans(),
+    "output_bias": st.booleans(),
+    "inner_norm": SLOTS,
+}
 
 
-def _block(attention: dict[str, Any], feedforward: dict[str, Any]) -> st.SearchStrategy[BlockConfig]:
-    return st.builds(
-        BlockConfig,
-        attention=st.builds(AttentionConfig, **attention),
-        feedforward=st.builds(FeedForwardConfig, **feedforward),
-    )
-
-
-PLAIN_BLOCKS = _block(ATTENTION | {"heads": st.integers(1, 3)}, FEEDFORWARD)
-# Blocks with as many heads, so that they can share a position bias.
-BLOCKS = st.sampled_from(((1, None), (2, None), (2, 1), (3, 3), (4, 2))).flatmap(
-    lambda heads: st.lists(
-        _block(
-            MORE_ATTENTION | {"heads": st.just(heads[0]), "kv_heads": st.just(heads[1])},
-            FEEDFORWARD | {"inner_norm": SLOTS},
-        ),
-        max_size=2,
+TERMS = st.sampled_from(((True, True), (True, False), (False, True))).flatmap(
+    lambda terms: st.builds(
+        DisentangledConfig,
+        content_to_position=st.just(terms[0]),
+        position_to_content=st.just(terms[1]),
+        shared=st.booleans(),
+        key_bias=st.booleans(),
     )
 )
+SPANS = {"span": st.sampled_from((4, 7)), "max_distance": st.sampled_from((None, 12))}
+RELATIVE = st.builds(RelativeConfig, **SPANS, norm=st.none() | TOKEN_NORMS)
+CONVOLUTIONS = st.builds(
+    ConvolutionConfig, kernel=st.sampled_from((1, 3, 5)), activation=ACTIVATIONS, norm_out=st.none() | TOKEN_NORMS
+)
+
+
+def _blocks(heads: tuple[int, int | None]) -> st.SearchStrategy[list[BlockConfig]]:
+    of_heads = {"heads": st.just(heads[0]), "kv_heads": st.just(heads[1])}
+    of_heads |= {"disentangled": st.none() | TERMS if heads[1] in (None, heads[0]) else st.none()}
+    attention = st.builds(AttentionConfig, **ATTENTION, **of_heads)
+    feedforward = st.builds(FeedForwardConfig, **FEEDFORWARD)
+    convolution = st.none() | CONVOLUTIONS
+    block = st.builds(BlockConfig, attention=attention, feedforward=feedforward, convolution=convolution)
+    return st.lists(block, max_size=2)
+
+
+# Blocks with as many heads as each other, so that they can share a position bias.
+BLOCKS = st.sampled_from(((1, None), (2, None), (2, 1), (3, 3), (4, 2))).flatmap(_blocks)
 EMBEDDINGS = st.builds(
     EmbeddingsConfig,
     vocabulary=st.just(VOCABULARY),
@@ -120,21 +144,10 @@ EMBEDDINGS = st.builds(
 INITS = st.builds(InitConfig, kind=st.sampled_from(("normal", "xavier")), std=st.sampled_from((0.02, 0.3)))
 WIDTHS = st.integers(2, 9)
 
-# Every encoder that equations.py computes.
-PLAIN = st.builds(
-    EncoderConfig,
-    width=WIDTHS,
-    embeddings=EMBEDDINGS,
-    blocks=st.lists(PLAIN_BLOCKS, max_size=2).map(tuple),
-    norm=SLOTS,
-    pooler=st.booleans(),
-    init=INITS,
-)
-
 
 @st.composite
 def encoders(draw: st.DrawFn) -> EncoderConfig:
-    """Every encoder that a config can describe."""
+    """Encoders with any filling of the slots."""
     width, embeddings, pooler = draw(WIDTHS), draw(EMBEDDINGS), draw(st.booleans())
     blocks = tuple(draw(BLOCKS))
     shared = len(blocks) == 2 and draw(st.booleans())
@@ -144,6 +157,7 @@ def encoders(draw: st.DrawFn) -> EncoderConfig:
         blocks=blocks[:1] * 3 if shared else blocks,
         shared=(0, 0, 0) if shared else None,
         position_bias=draw(BIASES) if blocks else None,
+        relative=draw(RELATIVE) if any(block.attention.disentangled for block in blocks) else None,
         norm=draw(SLOTS),
         pooler=pooler,
         head=draw(st.none() | heads(embeddings, width, pooler)),
@@ -224,3 +238,11 @@ def largest(a: torch.Tensor, b: torch.Tensor) -> float:
     """The largest element-wise difference of two tensors of one shape; equal infinities differ by nothing."""
     assert a.shape == b.shape
     return float((a - b).detach().masked_fill(a == b, 0).abs().max())
+
+
+def magnitude(values: Iterable[torch.Tensor]) -> float:
+    """The largest finite number among the values, and at least 1: what rounding is measured against.
+
+    Without norms a stream may grow, and what lies beyond a window scores −∞.
+    """
+    return max(1.0, *(float(value.masked_fill(value.isinf(), 0).abs().max()) for value in values))

@@ -1,11 +1,7 @@
 """From ids to the stream."""
 
-import math
-
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from addnorm import AddnormError, Batch
 from addnorm.config import EmbeddingsConfig, NormConfig
@@ -21,17 +17,6 @@ def embeddings_of(**changes: object) -> Embeddings:
     module = Embeddings(config, WIDTH).double().eval()
     perturb(module)
     return module
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(1, 12), st.lists(st.integers(0, 5000), min_size=1, max_size=6))
-def test_sinusoidal_positions_are_the_papers_formula(width: int, positions: list[int]) -> None:
-    table = Sinusoidal(10_000, width)(torch.tensor(positions))
-    assert table.shape == (len(positions), width)
-    for row, position in zip(table, positions, strict=True):
-        for i in range(width):
-            angle = position / 10000 ** ((i - i % 2) / width)
-            assert abs(float(row[i]) - (math.cos(angle) if i % 2 else math.sin(angle))) <= 1e-11
 
 
 @pytest.mark.parametrize("scale", [1.0, 3.5])

@@ -128,6 +128,17 @@ def test_names_have_no_sublayer_level() -> None:
     assert len(set(map(id, names.values()))) == len(names)
 
 
+def test_blocks_that_share_have_the_very_same_parameters() -> None:
+    shared, own = small(depth=3).replace(shared=(0, 1, 0)), small(depth=3)
+    encoder = build(shared)
+    first, last = (dict(encoder.blocks[i].named_parameters()) for i in (0, 2))
+    assert all(first[name] is last[name] for name in first)
+    assert not set(map(id, first.values())) & set(map(id, encoder.blocks[1].parameters()))
+    unshared = build(own)
+    unshared.load_state_dict(encoder.state_dict())
+    assert torch.equal(encoder(batch_of(4, 2)), unshared(batch_of(4, 2)))
+
+
 @pytest.mark.parametrize("kind", ["normal", "xavier"])
 def test_fresh_weights_are_drawn_as_told(kind: Any) -> None:
     plain = small(norm_out=LAYER, feedforward={"width": 400})

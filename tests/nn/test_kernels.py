@@ -10,7 +10,7 @@ from addnorm.config import EncoderConfig, NormConfig
 from addnorm.nn.attention import Attention, Context
 from addnorm.nn.encoder import Encoder
 from addnorm.nn.kernels import KERNELS, choose
-from tests.nn.drawn import CONFIGS, LONGEST, batch_of, build, largest, small
+from tests.nn.drawn import CONFIGS, LONGEST, batch_of, build, largest, magnitude, small
 
 NORMED = small(norm_out=NormConfig())
 
@@ -20,14 +20,16 @@ NORMED = small(norm_out=NormConfig())
 @given(CONFIGS, st.lists(st.integers(1, LONGEST), min_size=1, max_size=5), st.integers(0, 99))
 def test_kernels_equal_eager_or_refuse(kernel: str, config: EncoderConfig, lengths: list[int], seed: int) -> None:
     encoder, batch = build(config, seed), batch_of(*lengths, seed=seed)
-    capped = any(block.attention.softcap is not None for block in config.blocks)
+    needs = {"softcap": any(block.attention.softcap is not None for block in config.blocks)}
+    needs |= {"shaping": any(block.attention.shaping is not None for block in config.blocks)}
+    lacking = [need for need, needed in needs.items() if needed and need not in KERNELS[kernel].abilities]
     with torch.no_grad():
         eager = encoder(batch, "eager")
-        if capped and "softcap" not in KERNELS[kernel].abilities:
-            with pytest.raises(AddnormError, match=f"'{kernel}' cannot do: softcap"):
+        if lacking:
+            with pytest.raises(AddnormError, match=f"'{kernel}' cannot do: .*{lacking[0]}"):
                 encoder(batch, kernel)
         else:
-            assert largest(encoder(batch, kernel), eager) <= 1e-12 * max(1.0, float(eager.abs().max()))
+            assert largest(encoder(batch, kernel), eager) <= 1e-12 * magnitude([eager])
 
 
 @pytest.mark.parametrize("name", KERNELS)

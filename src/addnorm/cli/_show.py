@@ -3,7 +3,7 @@
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -27,8 +27,16 @@ def console() -> Console:
     return Console(width=width, highlight=False, soft_wrap=False)
 
 
-def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> Table:
-    """A table; each column has a header and "left", "right" or, for text that may wrap, "wrap"."""
+def table(
+    title: str,
+    columns: Sequence[tuple[str, str]],
+    rows: Iterable[Sequence[str]],
+    styles: Mapping[int, Mapping[str, str]] | None = None,
+) -> Table:
+    """A table; each column has a header and "left", "right" or, for text that may wrap, "wrap".
+
+    `styles`: by column, how certain cells are shown on a terminal.
+    """
     made = Table(
         title=Text(title, style="bold"),
         title_justify="left",
@@ -41,7 +49,7 @@ def table(title: str, columns: Sequence[tuple[str, str]], rows: Iterable[Sequenc
         justify: JustifyMethod = "right" if kind == "right" else "left"
         made.add_column(Text(header), justify=justify, no_wrap=kind != "wrap", overflow="fold")
     for row in rows:
-        made.add_row(*(Text(cell) for cell in row))
+        made.add_row(*(Text(cell, (styles or {}).get(i, {}).get(cell, "")) for i, cell in enumerate(row)))
     return made
 
 

@@ -11,7 +11,14 @@ if TYPE_CHECKING:
     from addnorm.model import Model
 
 EQUATION = "x ← N_out( α·x + β·N_branch( F( N_in(x) ) ) )"
-NAMES = {"layer": "LayerNorm", "rms": "RMSNorm", "batch": "BatchNorm"}
+NAMES = {
+    "layer": "LayerNorm",
+    "rms": "RMSNorm",
+    "batch": "BatchNorm",
+    "dyt": "DyT",
+    "derf": "Derf",
+    "affine": "gain and shift",
+}
 
 
 def info(

@@ -1,6 +1,5 @@
 """`addnorm trace`: watch a sentence go through, Add & Norm by Add & Norm."""
 
-import sys
 from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
@@ -9,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from addnorm.cli import _show
+from addnorm.cli._input import read_text
 from addnorm.errors import AddnormError
 
 if TYPE_CHECKING:
     from addnorm.model import Model
+    from addnorm.tokenizer import Tokens
     from addnorm.trace.record import Trace
 
 DEFAULT_TEXT = "this is a test sentence"
@@ -32,7 +33,7 @@ def trace(
     json: _show.JsonOption = False,
 ) -> None:
     """Watch a sentence go through the encoder: every site in forward order, and the proof."""
-    text = _read_text(text)
+    text = read_text(text)
 
     from addnorm.model import load
 
@@ -55,11 +56,12 @@ def walk(
     from addnorm.trace.measure import measure_site, measure_unit
     from addnorm.trace.sites import select
 
-    trace = model.trace(text)
+    (tokens,) = model.as_tokens(text)  # once: a long text is remarked on once
+    trace = model.trace(tokens)
     blocks = list(range(len(model.config.blocks))) if block is None else [block]
     names = [name for name in trace.sites if block is None or _belongs(name, block)]
     names = select(names, site)
-    twin = {row.site: row.largest for row in compare_twin(model, text).differences} if compare else None
+    twin = {row.site: row.largest for row in compare_twin(model, tokens).differences} if compare else None
     facts: dict[str, Any] = {
         "model": model.name,
         "tokens": trace.tokens,
@@ -72,7 +74,7 @@ def walk(
         "units": [
             measure_unit(model.encoder, trace, i, unit) for i in blocks for unit in ("attention", "feedforward")
         ],
-        "rebuilt": _proof(model, trace, text, blocks),
+        "rebuilt": _proof(model, trace, tokens, blocks),
     }
     if save is not None:
         trace.save(save)
@@ -80,13 +82,13 @@ def walk(
     return facts
 
 
-def _proof(model: "Model", trace: "Trace", text: str, blocks: list[int]) -> list[dict[str, Any]]:
+def _proof(model: "Model", trace: "Trace", tokens: "Tokens", blocks: list[int]) -> list[dict[str, Any]]:
     """Each block rebuilt by equations.py, against what was recorded, and again with the model in float64."""
     from addnorm.trace.rebuild import check_block
 
     recorded = [check_block(model.encoder, trace, i) for i in blocks]
     model.encoder.double()
-    exact = model.trace(text)
+    exact = model.trace(tokens)
     return [
         {
             "block": i,
@@ -97,15 +99,6 @@ def _proof(model: "Model", trace: "Trace", text: str, blocks: list[int]) -> list
         }
         for i, differences in zip(blocks, recorded, strict=True)
     ]
-
-
-def _read_text(text: str) -> str:
-    if text == "-":
-        try:
-            text = sys.stdin.buffer.read().decode("utf-8").rstrip("\n")
-        except UnicodeDecodeError as error:
-            raise AddnormError(f"standard input is not UTF-8 (byte {error.start}); convert it first") from None
-    return text
 
 
 def _belongs(name: str, block: int) -> bool:

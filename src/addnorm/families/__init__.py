@@ -22,11 +22,14 @@ FAMILIES = _registered()
 
 def family_of(hf: Mapping[str, Any]) -> Family:
     """The family of a Hugging Face config. Errors: no or unknown `model_type`."""
+    for family in FAMILIES.values():
+        if family.claims(hf):
+            return family
     name = hf.get("model_type")
     known = ", ".join(sorted(FAMILIES))
     if name is None:
         raise AddnormError(f"config.json has no 'model_type'; add one of: {known}")
-    if name not in FAMILIES:
+    if not isinstance(name, str) or name not in FAMILIES:
         raise AddnormError(f"config.json: model_type '{name}' is not supported; known families: {known}")
     return FAMILIES[name]
 
@@ -39,4 +42,4 @@ def export(config: EncoderConfig) -> tuple[Family, dict[str, Any]]:
             return family, family.to_hf(config)
         except AddnormError as error:
             reasons.append(str(error))
-    raise AddnormError("no family can express this config: " + "; ".join(reasons))
+    raise AddnormError(f"no family can express this config; the first: {reasons[0]}")

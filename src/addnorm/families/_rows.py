@@ -7,7 +7,7 @@ names that must be there and looked up, so a name is explained exactly once or n
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -22,7 +22,14 @@ COMMON = frozenset(
     "torch_dtype return_dict output_hidden_states output_attentions use_cache torchscript gradient_checkpointing "
     "chunk_size_feed_forward tokenizer_class prefix finetuning_task task_specific_params problem_type id2label "
     "label2id num_labels bos_token_id eos_token_id sep_token_id pad_token_id decoder_start_token_id "
-    "tie_word_embeddings classifier_dropout model_max_length sentence_transformers output_past use_bfloat16".split()
+    "tie_word_embeddings classifier_dropout model_max_length sentence_transformers output_past use_bfloat16 "
+    "sbert_ce_default_activation_function "
+    # Notes and the settings of text generation that older versions wrote into every config.
+    "_num_labels language name eos_token_ids xla_device tf_legacy_loss tie_encoder_decoder output_scores do_sample "
+    "early_stopping length_penalty max_length min_length no_repeat_ngram_size encoder_no_repeat_ngram_size num_beams "
+    "num_beam_groups num_return_sequences repetition_penalty diversity_penalty temperature top_k top_p typical_p "
+    "bad_words_ids suppress_tokens begin_suppress_tokens forced_bos_token_id forced_eos_token_id "
+    "return_dict_in_generate remove_invalid_values exponential_decay_length_penalty".split()
 )
 # Fields whose every other value changes what is computed.
 ENCODER_ONLY: Mapping[str, Any] = {
@@ -45,16 +52,22 @@ ACTIVATIONS: Mapping[str, str] = {
 }
 
 HF = Mapping[str, Any]
+# What stands in the placeholders of a row: {i} block, and what a family has besides.
+Numbers = Mapping[str, int | str]
 
 
 @dataclass(frozen=True)
 class Field:
-    """A config row: an HF field, our path or paths (separated by spaces), HF's default, HF's values → ours."""
+    """A config row: an HF field, our path or paths (separated by spaces), HF's default, HF's values → ours.
+
+    `least`: the smallest value that transformers can build a model of.
+    """
 
     name: str
     paths: str
     default: Any
     values: Mapping[Any, Any] | None = None
+    least: int | None = None
 
 
 @dataclass(frozen=True)
@@ -95,25 +108,29 @@ Modules = Mapping[str, str | Split]
 class At:
     """Where the twin shows a site's value: a module's output (or one item of it), or its input.
 
-    `part`: (k, n), the k-th of n equal pieces along the features.
+    `part`: (k, n), the k-th of n equal pieces along the features; `call`: which time, where it runs several.
     """
 
     module: str
     item: int = 0
     input: bool = False
     part: tuple[int, int] | None = None
+    call: int = 0
 
 
 @dataclass(frozen=True)
 class HeadRows:
     """The head of one architecture: its `HeadConfig` as plain data from the HF config, and its module rows.
 
-    `tied`: rows that hold only while the output matrix is the token table.
+    `tied`: rows that hold only while the output matrix is the token table; `spare`: rows for what no other row
+    fills; `sites`: where the twin shows what module rows do not.
     """
 
     config: Callable[[HF], dict[str, Any]]
     modules: Modules
     tied: Modules = field(default_factory=dict)
+    spare: Mapping[str, str] = field(default_factory=dict)
+    sites: Mapping[str, At] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -139,7 +156,8 @@ def same(files: tuple[str, ...], name: str) -> Entry:
                 raise AddnormError(f"weights: '{file}' should be the same as '{files[0]}', but differs; untie them")
         return tensors[:1]
 
-    return Entry(files, (name,), load=load, save=lambda ours: ours * len(files))
+    # Copies, because a safetensors file holds no tensor twice.
+    return Entry(files, (name,), load=load, save=lambda ours: [*ours, *(ours[0].clone() for _ in files[1:])])
 
 
 def fused(file: str, names: tuple[str, ...], split: Split, rows: Sequence[int], config: EncoderConfig) -> Entry:
@@ -154,14 +172,17 @@ def fused(file: str, names: tuple[str, ...], split: Split, rows: Sequence[int], 
 
 
 def buffer(file: str, expected: Tensor) -> Entry:
-    """A tensor of the file that a formula gives."""
+    """A tensor of the file that a formula gives; its last bits, which a library's sin may round, are kept."""
+    held = [expected]
 
     def load(tensors: list[Tensor]) -> list[Tensor]:
-        if not torch.equal(tensors[0], expected.to(tensors[0].dtype)):
+        tensor = held[0] = tensors[0]
+        slack = 4 * torch.finfo(tensor.dtype).eps if tensor.is_floating_point() else 0
+        if tensor.shape != expected.shape or not (tensor.double() - expected.double()).abs().le(slack).all():
             raise AddnormError(f"weights: buffer '{file}' differs from its formula; the file is damaged")
         return []
 
-    return Entry((file,), (), load=load, save=lambda _: [expected])
+    return Entry((file,), (), load=load, save=lambda _: held)
 
 
 def carry(file: str) -> Entry:
@@ -169,12 +190,12 @@ def carry(file: str) -> Entry:
     return Entry((file,), (), carried=True, load=lambda _: [])
 
 
-def head_width(hf: HF) -> int:
-    """hidden_size / num_attention_heads. Errors: not whole."""
-    width, heads = hf["hidden_size"], hf["num_attention_heads"]
+def head_width(hf: HF, of: str = "hidden_size", by: str = "num_attention_heads") -> int:
+    """hidden_size / num_attention_heads, or what a family calls them. Errors: not whole."""
+    width, heads = hf[of], hf[by]
     if not (type(width) is type(heads) is int and heads > 0 and width % heads == 0):
         raise AddnormError(
-            f"config.json: 'hidden_size' is {width!r}, 'num_attention_heads' {heads!r}; "
+            f"config.json: '{of}' is {width!r}, '{by}' {heads!r}; "
             "expected whole numbers, the first a multiple of the second"
         )
     return width // heads
@@ -186,14 +207,51 @@ def num_labels(hf: HF) -> int:
     return len(labels) if labels else hf.get("num_labels") or 2
 
 
-def expand(theirs: str, ours: str, numbers: Sequence[Mapping[str, int]]) -> Iterator[tuple[str, str]]:
+def choice(hf: HF, name: str, default: str, values: Mapping[str, str]) -> str:
+    """The value of a field in our words. Errors: not understood."""
+    value = hf.get(name, default)
+    if value not in values:
+        raise AddnormError(f"config.json: '{name}' is {value!r}; understood: {', '.join(values)}")
+    return values[value]
+
+
+def head_dropout(
+    config: EncoderConfig, tasks: Sequence[str] = ("classify", "tag"), default: float | None = None
+) -> float | None:
+    """The dropout before the outputs of a head for one of `tasks`, as HF's `classifier_dropout`."""
+    head = config.head
+    return head.dropout if head is not None and head.task in tasks else default
+
+
+def amend(fields: Sequence[Field], **changes: Mapping[str, Any]) -> tuple[Field, ...]:
+    """The rows of a related family with changes, by HF field: another default, other paths."""
+    assert changes.keys() <= {row.name for row in fields}
+    return tuple(replace(row, **changes.get(row.name, {})) for row in fields)
+
+
+def without(fields: Sequence[Field], *names: str) -> tuple[Field, ...]:
+    """The rows of a related family less some HF fields."""
+    return tuple(row for row in fields if row.name not in names)
+
+
+def architectures(stem: str, tasks: Mapping[str, HeadRows]) -> dict[str, HeadRows]:
+    """Heads by architecture: the stem, `For`, and the task."""
+    return {f"{stem}For{task}": head for task, head in tasks.items()}
+
+
+def expand(theirs: str, ours: str, numbers: Sequence[Numbers]) -> Iterator[tuple[str, str]]:
     """A row for every block and sibling: `a.{i}.q|k` and `b.{i}.query|key` → (a.0.q, b.0.query), …"""
-    for number in numbers if "{i}" in ours else numbers[:1] or [{}]:
-        names = siblings(fill(theirs, number)), siblings(fill(ours, number))
-        yield from zip(*names, strict=True)
+    for their_names, our_names in filled(theirs, ours, numbers):
+        yield from zip(siblings(their_names), siblings(our_names), strict=True)
 
 
-def fill(name: str, number: Mapping[str, int]) -> str:
+def filled(theirs: str, ours: str, numbers: Sequence[Numbers]) -> list[tuple[str, str]]:
+    """A row with its placeholders filled, once for each set of numbers that fills them all."""
+    pairs = dict.fromkeys((fill(theirs, number), fill(ours, number)) for number in numbers)
+    return [(their_names, our_names) for their_names, our_names in pairs if "{" not in their_names + our_names]
+
+
+def fill(name: str, number: Numbers) -> str:
     """A name with the numbers of a block in its placeholders."""
     for placeholder, value in number.items():
         name = name.replace(f"{{{placeholder}}}", str(value))

@@ -11,6 +11,8 @@ from addnorm.families._rows import (
     At,
     Field,
     HeadRows,
+    architectures,
+    head_dropout,
     head_width,
     num_labels,
 )
@@ -27,7 +29,7 @@ FIELDS = (
     Field("hidden_dropout_prob", "embeddings.dropout block.attention.dropout block.feedforward.dropout", 0.1),
     Field("attention_probs_dropout_prob", "block.attention.weights_dropout", 0.1),
     Field("max_position_embeddings", "embeddings.max_positions", 512),
-    Field("type_vocab_size", "embeddings.types", 2),
+    Field("type_vocab_size", "embeddings.types", 2, least=1),
     Field("initializer_range", "init.std", 0.02),
     Field(
         "layer_norm_eps",
@@ -92,24 +94,30 @@ FILL = HeadRows(
     fill,
     {
         "cls.predictions.transform.dense|LayerNorm": "head.dense|norm",
-        "cls.predictions.bias": "head.logits.bias",
         "cls.predictions.decoder": "head.logits",
     },
-    tied={"cls.predictions.decoder.weight": "embeddings.tokens.weight"},
+    tied={
+        "cls.predictions.decoder.weight": "embeddings.tokens.weight",
+        "cls.predictions.bias": "head.logits.bias",
+    },
+    # A matrix of its own brings its own bias; this one was the same until transformers 5.
+    spare={"cls.predictions.bias": "head.logits.bias"},
+    sites={"head.activation": At("cls.predictions.transform.LayerNorm", input=True)},
 )
 CLASSIFIER = {"classifier": "head.logits"}
-HEADS = {
-    "BertForMaskedLM": FILL,
-    "BertForPreTraining": FILL,
-    "BertForSequenceClassification": HeadRows(
+TASKS = {
+    "MaskedLM": FILL,
+    "PreTraining": FILL,
+    "SequenceClassification": HeadRows(
         lambda hf: {"task": "classify", "outputs": num_labels(hf), "pool": "pooler", "dropout": dropout(hf)},
         CLASSIFIER,
     ),
-    "BertForTokenClassification": HeadRows(
+    "TokenClassification": HeadRows(
         lambda hf: {"task": "tag", "outputs": num_labels(hf), "dropout": dropout(hf)}, CLASSIFIER
     ),
-    "BertForQuestionAnswering": HeadRows(lambda hf: {"task": "answer", "outputs": 2}, {"qa_outputs": "head.logits"}),
+    "QuestionAnswering": HeadRows(lambda hf: {"task": "answer", "outputs": 2}, {"qa_outputs": "head.logits"}),
 }
+HEADS = architectures("Bert", TASKS)
 
 BERT = Family(
     name="bert",
@@ -119,10 +127,11 @@ BERT = Family(
     fixed=FIXED,
     derived={"block.attention.head_width": head_width},
     only={"position_embedding_type": "absolute", **ENCODER_ONLY},
-    ignored=COMMON
+    ignored=COMMON - {"classifier_dropout"}
     | {"directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers"}
     | {"pooler_size_per_head", "pooler_type"},
     present={"pooler": "pooler.dense.weight"},
+    exports={"classifier_dropout": head_dropout},
     modules={**EMBEDDINGS, **BLOCKS, **POOLER},
     heads=HEADS,
     buffers={"embeddings.position_ids": lambda config: torch.arange(config.embeddings.max_positions)[None]},

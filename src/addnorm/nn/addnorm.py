@@ -55,8 +55,15 @@ class AddNorm(nn.Module):
 
     def forward(self, x: Tensor, *inputs: Any) -> Tensor:
         """(N, D) → (N, D)."""
+        return self.join(x, self.compute(x, *inputs))
+
+    def compute(self, x: Tensor, *inputs: Any) -> Tensor:
+        """What the unit adds, β·N_branch(F(N_in(x))), (N, D) → (N, D)."""
         h = x if self.norm_in is None else self.norm_in(x)
         h = self.sublayer(h, *inputs)
-        h = h if self.norm_branch is None else self.norm_branch(h)
-        x = self.add(x, self.branch(h))
+        return self.branch(h if self.norm_branch is None else self.norm_branch(h))
+
+    def join(self, x: Tensor, branch: Tensor) -> Tensor:
+        """N_out(α·x + branch), (N, D), (N, D) → (N, D)."""
+        x = self.add(x, branch)
         return x if self.norm_out is None else self.norm_out(x)

@@ -1,12 +1,16 @@
 """The block, and the only loop over blocks."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from addnorm.batch import Batch
-from addnorm.config import BlockConfig, EncoderConfig
+from addnorm.config import BlockConfig, BottleneckConfig, EncoderConfig
 from addnorm.nn.addnorm import AddNorm
 from addnorm.nn.attention import Attention, Context
+from addnorm.nn.convolution import Convolution
+from addnorm.nn.disentangled import RelativeTable
 from addnorm.nn.embeddings import Embeddings
 from addnorm.nn.feedforward import FeedForward
 from addnorm.nn.heads import Head, Pooler
@@ -14,20 +18,71 @@ from addnorm.nn.init import init_weights
 from addnorm.nn.kernels import Kernel, choose
 from addnorm.nn.norms import build_norm
 from addnorm.nn.positions import build_position_bias
+from addnorm.nn.streams import Connect, build_wiring, one_after_another
+
+
+class Bottleneck(nn.Module):
+    """A sub-layer F that goes into a narrow stream, through what is `inside`, and back (Sun 2020).
+
+    Shapes: x (N, D) → (N, D).
+    """
+
+    def __init__(self, config: BottleneckConfig, width: int) -> None:
+        super().__init__()
+        self.entry = nn.Linear(width, config.width)
+        self.entry_norm = build_norm(config.norm, config.width)
+        self.queries = nn.Linear(width, config.width) if config.queries else None
+        self.queries_norm = build_norm(config.norm, config.width) if config.queries else None
+        self.exit = nn.Linear(config.width, width)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor, inside: Callable[..., Tensor]) -> Tensor:
+        """(N, D) → (N, D)."""
+        h = self.entry(x)  # (N, W)
+        h = h if self.entry_norm is None else self.entry_norm(h)
+        if self.queries is None:
+            return self.dropout(self.exit(inside(h)))
+        paired = self.queries(x)  # (N, W)
+        paired = paired if self.queries_norm is None else self.queries_norm(paired)
+        return self.dropout(self.exit(inside(h, paired, x)))
 
 
 class Block(nn.Module):
-    """An attention unit and a feed-forward unit. Shapes: x (N, D) → (N, D)."""
+    """An attention unit, a feed-forward unit and what may follow; a wiring may `connect` them in its own way.
+
+    Shapes: x (N, D) → (N, D).
+    """
 
     def __init__(self, config: BlockConfig, width: int) -> None:
         super().__init__()
-        self.attention = AddNorm(Attention(config.attention, width), config.attention, width)
-        self.feedforward = AddNorm(FeedForward(config.feedforward, width), config.feedforward, width)
+        outer, inner = config.bottleneck, config.width_within(width)
+        self.attention = AddNorm(Attention(config.attention, inner), config.attention, inner)
+        self.feedforward = AddNorm(FeedForward(config.feedforward, inner), config.feedforward, inner)
+        self.further = nn.ModuleList(AddNorm(FeedForward(unit, inner), unit, inner) for unit in config.further)
+        self.bottleneck = AddNorm(Bottleneck(outer, width), outer, width) if outer else None
+        self.tied_norms = config.tied_norms
+        if config.tied_beta:
+            self.feedforward.branch.weight = self.attention.branch.weight
+        self.convolution = Convolution(config.convolution, width) if config.convolution else None
 
-    def forward(self, x: Tensor, context: Context) -> Tensor:
+    def forward(self, x: Tensor, context: Context, connect: Connect = one_after_another) -> Tensor:
         """(N, D) → (N, D)."""
-        x = self.attention(x, context)
-        return self.feedforward(x)
+
+        def units(x: Tensor, *sources: Tensor) -> Tensor:
+            x = connect(self.feedforward, connect(self.attention, x, context, *sources))
+            for unit in self.further:
+                x = connect(unit, x)
+            return x
+
+        after = units(x) if self.bottleneck is None else self.bottleneck(x, units)
+        return after if self.convolution is None else self.convolution(x, after, context.batch)
+
+    def tie(self) -> None:
+        """Give norms that are one and the same the very same parameters."""
+        for path in self.tied_norms[1:]:
+            for inner, module in self.get_submodule(self.tied_norms[0]).named_modules():
+                for leaf, parameter in module.named_parameters(recurse=False):
+                    setattr(self.get_submodule(path).get_submodule(inner), leaf, parameter)
 
 
 class Encoder(nn.Module):
@@ -45,7 +100,9 @@ class Encoder(nn.Module):
         self.embeddings = Embeddings(config.embeddings, config.width)
         heads = config.blocks[0].attention.heads if config.blocks else 0
         self.position_bias = build_position_bias(config.position_bias, heads)
+        self.relative = RelativeTable(config.relative, config.width) if config.relative else None
         self.blocks = nn.ModuleList(Block(block, config.width) for block in config.blocks)
+        self.wiring = build_wiring(config.wiring, config.width, len(config.blocks))
         self.norm = build_norm(config.norm, config.width)
         self.pooler = Pooler(config.width) if config.pooler else None
         self.head = Head(config.head, config.width) if config.head else None
@@ -56,9 +113,13 @@ class Encoder(nn.Module):
         x: Tensor = self.embeddings(batch)
         bias = self.position_bias
         biases = tuple(None if bias is None else bias(group.rows.shape[1]) for group in batch.groups)
-        context = Context(batch, self.kernel_for(kernel), biases)
-        for block in self.blocks:
-            x = block(x, context)
+        relative = None if self.relative is None else self.relative(batch)
+        context = Context(batch, self.kernel_for(kernel), biases, relative=relative)
+        if self.wiring is not None:
+            x = self.wiring(x, self.blocks, context)
+        else:
+            for block in self.blocks:
+                x = block(x, context)
         return x if self.norm is None else self.norm(x)
 
     def read(self, stream: Tensor, batch: Batch) -> Tensor | None:
@@ -68,11 +129,16 @@ class Encoder(nn.Module):
 
     def kernel_for(self, name: str | None = None) -> Kernel:
         """The attention kernel a pass uses: the named one, or the encoder's own choice."""
-        softcap = any(block.attention.softcap is not None for block in self.config.blocks)
-        return choose(name or self.kernel, {"softcap"} if softcap else set())
+        blocks = [block.attention for block in self.config.blocks]
+        needs = {"softcap": any(block.softcap is not None for block in blocks)}
+        needs |= {"shaping": any(block.shaping is not None for block in blocks)}
+        return choose(name or self.kernel, {ability for ability, needed in needs.items() if needed})
 
     def tie(self) -> None:
-        """Give blocks that share parameters the very same ones."""
+        """Give blocks, and norms within a block, that share parameters the very same ones."""
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            block.tie()
         for i, owner in enumerate(self.config.shared or ()):
             for path, module in self.blocks[owner].named_modules():
                 for leaf, parameter in module.named_parameters(recurse=False):

@@ -28,6 +28,7 @@ class FeedForward(nn.Module):
         self.product = Product() if config.gated else None
         self.activation = ACTIVATIONS[config.activation]()
         self.inner_norm = build_norm(config.inner_norm, config.width)
+        self.inner_dropout = nn.Dropout(config.inner_dropout)
         self.down = nn.Linear(config.width, width, bias=config.output_bias)
         self.dropout = nn.Dropout(config.dropout)
 
@@ -37,4 +38,4 @@ class FeedForward(nn.Module):
         h = self.activation(up if self.gate is None else self.gate(x))
         h = h if self.product is None else self.product(h, up)
         h = h if self.inner_norm is None else self.inner_norm(h)
-        return self.dropout(self.down(h))
+        return self.dropout(self.down(self.inner_dropout(h)))

@@ -1,6 +1,6 @@
 """What reads the stream after the last block: BERT's pooler, task heads, sentence pooling."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from addnorm.batch import Batch
-from addnorm.config import HeadConfig
+from addnorm.config import Activation, HeadConfig
 from addnorm.nn.activations import ACTIVATIONS
 from addnorm.nn.norms import build_norm
 
@@ -27,16 +27,24 @@ class Pooler(nn.Module):
 
 
 class Logits(nn.Module):
-    """x·Wᵀ + b, with a matrix of its own or, tied, the token table's."""
+    """x·Wᵀ + b, with a matrix of its own or, tied, the token table's.
 
-    def __init__(self, features: int, outputs: int, bias: bool, tied: bool) -> None:
+    `own`: the last features have a matrix apart, for a table that is narrower than x.
+    """
+
+    def __init__(self, features: int, outputs: int, bias: bool, tied: bool, own: int = 0) -> None:
         super().__init__()
-        self.weight = None if tied else nn.Parameter(torch.empty(outputs, features))
+        self.weight = None if tied else nn.Parameter(torch.empty(outputs, features - own))
+        self.own = nn.Parameter(torch.empty(own, outputs)) if own else None
         self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
 
     def forward(self, x: Tensor, table: Tensor) -> Tensor:
         """(M, D), (V, D) → (M, outputs)."""
-        return F.linear(x, table if self.weight is None else self.weight, self.bias)
+        matrix = table if self.weight is None else self.weight
+        if self.own is None:
+            return F.linear(x, matrix, self.bias)
+        x, last = x[:, : -len(self.own)], x[:, -len(self.own) :]
+        return F.linear(x, matrix, self.bias) + last @ self.own
 
 
 class Head(nn.Module):
@@ -49,18 +57,20 @@ class Head(nn.Module):
         super().__init__()
         features = config.dense or width
         self.config = config
+        self.dropout_in = nn.Dropout(config.dropout_in)
         self.dense = nn.Linear(width, features, bias=config.dense_bias) if config.dense else None
         self.activation = ACTIVATIONS[config.activation]() if config.activation else None
         self.norm = build_norm(config.norm, features)
         self.dropout = nn.Dropout(config.dropout)
-        self.logits = Logits(features, config.outputs, config.bias, config.tied)
+        self.logits = Logits(features, config.outputs, config.bias, config.tied, config.own)
 
     def forward(self, stream: Tensor, batch: Batch, pooled: Tensor | None, table: Tensor) -> Tensor:
         """`pooled`: what the encoder's pooler gives; `table`: the token embeddings of a tied head."""
-        x = stream if self.config.pool is None else _pool(self.config.pool, stream, batch, pooled)
-        for step in (self.dense, self.activation, self.norm, self.dropout):
+        early, late = (None, "mean") if self.config.pool == "late" else (self.config.pool, None)
+        x = stream if early is None else _pool(early, stream, batch, pooled)
+        for step in (self.dropout_in, self.dense, self.activation, self.norm, self.dropout):
             x = x if step is None else step(x)
-        return self.logits(x, table)
+        return self.logits(x if late is None else _pool(late, x, batch, None), table)
 
 
 def _pool(kind: str, stream: Tensor, batch: Batch, pooled: Tensor | None) -> Tensor:
@@ -95,20 +105,46 @@ POOLINGS: dict[str, Callable[[Tensor, Batch], Tensor]] = {
 }
 
 
+class SentenceDense(nn.Module):
+    """A map of sentence vectors, φ(W x + b). Shapes: (B, in) → (B, out)."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, activation: Activation | None) -> None:
+        super().__init__()
+        self.linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+        self.linear.weight = nn.Parameter(weight)
+        if bias is not None:
+            self.linear.bias = nn.Parameter(bias)
+        self.activation = ACTIVATIONS[activation]() if activation else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, in) → (B, out)."""
+        x = self.linear(x)
+        return x if self.activation is None else self.activation(x)
+
+
 class SentencePooling(nn.Module):
     """The stream of each text as one vector; several modes are laid side by side.
 
-    `normalize`: to Euclidean length 1. Shapes: (N, D) → (B, D · number of modes).
+    `dense`: maps that follow; `normalize`: to Euclidean length 1 at the end.
+    Shapes: (N, D) → (B, D · number of modes), or the outputs of the last map.
     """
 
-    def __init__(self, modes: tuple[str, ...] = ("mean",), normalize: bool = False) -> None:
+    def __init__(
+        self, modes: tuple[str, ...] = ("mean",), normalize: bool = False, dense: Sequence[SentenceDense] = ()
+    ) -> None:
         super().__init__()
         self.modes = modes
         self.normalize = normalize
+        self.dense = nn.Sequential(*dense)
+        self.outputs = dense[-1].linear.out_features if dense else None
+
+    def width(self, stream: int) -> int:
+        """Features of a sentence vector, from those of the stream."""
+        return self.outputs or stream * len(self.modes)
 
     def forward(self, x: Tensor, batch: Batch, normalize: bool | None = None) -> Tensor:
         """`normalize`: None follows the checkpoint."""
-        pooled = torch.cat([POOLINGS[mode](x, batch) for mode in self.modes], dim=-1)
+        pooled = self.dense(torch.cat([POOLINGS[mode](x, batch) for mode in self.modes], dim=-1))
         follow = self.normalize if normalize is None else normalize
         return F.normalize(pooled, dim=-1) if follow else pooled
 

@@ -1,7 +1,7 @@
 """Attention kernels: one signature, declared capabilities; `eager` is the reference.
 
 A kernel turns queries, keys and values of one group, each (G, H, T, K), into their mix (G, H, T, K); a bias
-(H or 1, T, T) is added to the scores.
+(H or 1, T, T) or (G, H, T, T) is added to the scores.
 """
 
 from collections.abc import Callable, Set
@@ -31,7 +31,7 @@ class Steps(Protocol):
 class Kernel:
     """A way to compute softmax(Q Kᵀ · scale + bias) V, and what it is able to do.
 
-    Abilities: "softcap" of the scores, "sites" (scores and weights can be seen).
+    Abilities: "softcap" of the scores, "shaping" of the weights, "sites" (scores and weights can be seen).
     """
 
     name: str
@@ -53,7 +53,7 @@ def _sdpa(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, steps:
 # In the order in which "auto" prefers them.
 KERNELS = {
     "sdpa": Kernel("sdpa", _sdpa, frozenset()),
-    "eager": Kernel("eager", _eager, frozenset({"softcap", "sites"})),
+    "eager": Kernel("eager", _eager, frozenset({"softcap", "shaping", "sites"})),
 }
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from addnorm.config import PositionBiasConfig, RotaryConfig
+from addnorm.errors import AddnormError
 
 
 class Sinusoidal(nn.Module):
@@ -36,8 +37,8 @@ POSITIONS: dict[str, Callable[[int, int], nn.Module]] = {
 class Rotary(nn.Module):
     """Turns pairs of features by position · theta^(−2i/width) (Su 2021, section 3.2.2).
 
-    Frequencies are float32 numbers, as every checkpoint was trained with; angles have at least that
-    precision. Nothing is stored, so nothing can be left uninitialised.
+    Frequencies are float32 numbers, as nearly every checkpoint was trained with (`exact`: float64); angles
+    have at least that precision. Nothing is stored, so nothing can be left uninitialised.
     """
 
     def __init__(self, config: RotaryConfig, head_width: int) -> None:
@@ -46,7 +47,10 @@ class Rotary(nn.Module):
         self.width = config.width or head_width
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        """(N, H, K), (N,) → (N, H, K)."""
+        """(N, H, K), (N,) → (N, H, K). Errors: a text longer than the limit."""
+        limit = self.config.limit
+        if limit is not None and (last := int(positions.max())) >= limit:
+            raise AddnormError(f"position {last} is beyond the {limit} of the model's rotation; shorten the text")
         turned, rest = x[..., : self.width], x[..., self.width :]
         cos, sin = self._tables(positions, x.dtype)  # (N, 1, width/2)
         if self.config.interleaved:
@@ -58,15 +62,16 @@ class Rotary(nn.Module):
         return torch.cat((turned, rest), dim=-1) if rest.shape[-1] else turned
 
     def _tables(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        exact = torch.promote_types(dtype, torch.float32)
-        frequencies = self.frequencies().to(positions.device, exact)
-        angles = (positions[:, None].to(exact) * frequencies)[:, None]
+        frequencies = self.frequencies()
+        precise = torch.promote_types(dtype, frequencies.dtype)
+        angles = (positions[:, None].to(precise) * frequencies.to(positions.device, precise))[:, None]
         return angles.cos().to(dtype), angles.sin().to(dtype)
 
     def frequencies(self) -> Tensor:
-        """(width/2,), float32: the angle of each pair at position 1."""
-        even = torch.arange(0, self.width, 2, dtype=torch.float32)
-        return 1.0 / (self.config.theta ** (even / self.width)) / self.config.scaling
+        """(width/2,), float32 or, exact, float64: the angle of each pair at position 1."""
+        even = torch.arange(0, self.width, 2, dtype=torch.float64 if self.config.exact else torch.float32)
+        frequencies = 1.0 / (self.config.theta ** (even / self.width)) / self.config.scaling
+        return frequencies.half().float() if self.config.half else frequencies
 
 
 class BucketBias(nn.Module):

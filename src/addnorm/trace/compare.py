@@ -2,6 +2,7 @@
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import count
 from logging import ERROR
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,7 +61,17 @@ def compare(model: "Model", text: Any) -> Comparison:
 
 
 def load_twin(origin: Origin, folder: Path, dtype: torch.dtype) -> nn.Module:
-    """The same folder in transformers, with its head if we compute that, and eager attention."""
+    """The same folder in transformers, with its head if we compute that, and eager attention.
+
+    Errors: transformers is not installed, or cannot read the folder by itself.
+    """
+    if origin.task is not None:
+        raise AddnormError(f"compare: the update for '{origin.task}' was merged on loading; save and load the model")
+    if origin.family.claims(origin.hf):
+        raise AddnormError(
+            f"compare: transformers reads model_type '{origin.hf['model_type']}' of this folder only with code of "
+            "its authors, which is not run"
+        )
     try:
         import transformers
         from transformers.utils import logging
@@ -70,8 +81,9 @@ def load_twin(origin: Origin, folder: Path, dtype: torch.dtype) -> nn.Module:
     logging.set_verbosity(ERROR)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        kind = getattr(transformers, origin.family.head_architecture(origin.hf) or "AutoModel")
-        twin: nn.Module = kind.from_pretrained(folder, attn_implementation="eager", dtype=dtype)
+        name = origin.family.head_architecture(origin.hf) or origin.family.architecture
+        kind = getattr(transformers, name, transformers.AutoModel)
+        twin: nn.Module = kind.from_pretrained(folder, attn_implementation="eager", dtype=dtype, **origin.chosen)
     finally:
         logging.set_verbosity(verbosity)
         if bars:
@@ -97,16 +109,20 @@ def twin_values(twin: nn.Module, places: dict[str, At], tokens: "Tokens") -> dic
     """What a transformers model computes at each place, for one unpadded text."""
     base = twin.base_model
     assert isinstance(base, nn.Module)
-    modules = dict(twin.named_modules()) | dict(base.named_modules())
+    modules = dict(base.named_modules()) | dict(twin.named_modules())
     values: dict[str, Tensor] = {}
 
     def hook(site: str, at: At) -> Any:
+        calls = count()
+
         def keep(module: nn.Module, inputs: Any, output: Any) -> None:
+            if next(calls) != at.call:
+                return
             shown = inputs if at.input else output
             tensor = shown if isinstance(shown, Tensor) else shown[at.item]
             if at.part is not None:
                 tensor = tensor.chunk(at.part[1], dim=-1)[at.part[0]]
-            values[site] = tensor.detach()[0]
+            values[site] = tensor.detach()[0].clone()  # some models go on to change it in place
 
         return keep
 
@@ -116,5 +132,5 @@ def twin_values(twin: nn.Module, places: dict[str, At], tokens: "Tokens") -> dic
                 stack.enter_context(modules[at.module].register_forward_hook(hook(site, at)))
         ids, types = torch.tensor([tokens.ids]), torch.tensor([tokens.types])
         typed = {"token_type_ids": types} if types.any() else {}
-        twin(input_ids=ids, attention_mask=torch.ones_like(ids), **typed)
+        twin(input_ids=ids, attention_mask=torch.ones_like(ids), output_attentions=True, **typed)
     return values

@@ -11,17 +11,21 @@ from addnorm.trace.rebuild import stream_before
 from addnorm.trace.record import Trace
 from addnorm.trace.sites import meaning_of
 
+# The last step of F in a unit's sub-layer; that of the others is `down`.
+LAST_STEPS = {"attention": "output", "bottleneck": "exit"}
+
 
 def measure_site(trace: Trace, name: str, first: int) -> dict[str, Any]:
     """Mean, standard deviation, mean Euclidean norm of a row, and the first values, of one text's site."""
     value: Tensor = trace[name]
+    finite = value[value.isfinite()]  # scores beyond a window are −∞
     return {
         "site": name,
         "meaning": meaning_of(name).meaning,
         "shape": list(value.shape),
-        "mean": float(value.mean()),
-        "std": float(value.std(correction=0)),
-        "norm": _row_norm(value),
+        "mean": float(finite.mean()),
+        "std": float(finite.std(correction=0)),
+        "norm": _row_norm(value.where(value.isfinite(), 0)),
         "first": value.flatten()[:first].tolist(),
     }
 
@@ -33,14 +37,13 @@ def measure_unit(encoder: Encoder, trace: Trace, block: int, unit: str) -> dict[
     `norms`: mean and variance over the features, before and after each norm.
     """
     path = f"blocks.{block}.{unit}"
-    module = getattr(encoder.blocks[block], unit)
-    assert isinstance(module, AddNorm)
+    module = _module(encoder, path)
     sites = [name for name in trace.sites if name.startswith(f"{path}.")]
-    x = trace[stream_before(block)] if unit == "attention" else trace[_last(trace, f"blocks.{block}.attention")]
+    x = _entering(encoder, trace, block, unit)
     branch = trace[f"{path}.branch"]
     before = {
         "norm_in": x,
-        "norm_branch": trace[f"{path}.output" if unit == "attention" else f"{path}.down"],
+        "norm_branch": trace[f"{path}.{LAST_STEPS.get(unit, 'down')}"],
         "norm_out": trace[f"{path}.add"],
     }
     return {
@@ -58,6 +61,38 @@ def measure_unit(encoder: Encoder, trace: Trace, block: int, unit: str) -> dict[
             if f"{path}.{name}" in sites
         ],
     }
+
+
+def identity_error(encoder: Encoder, trace: Trace) -> float:
+    """The largest |add − (α·x + branch)| at any unit of one text's trace; 0, exactly, is the contract."""
+    worst = 0.0
+    for i, block in enumerate(encoder.config.blocks):
+        for unit in (*block.units, *(["bottleneck"] if block.bottleneck else [])):
+            path = f"blocks.{i}.{unit}"
+            x = _entering(encoder, trace, i, unit)
+            expected = _module(encoder, path).add.alpha(x).detach() + trace[f"{path}.branch"]
+            worst = max(worst, float((trace[f"{path}.add"] - expected).abs().max()))
+    return worst
+
+
+def _module(encoder: Encoder, path: str) -> AddNorm:
+    module = encoder.get_submodule(path)
+    assert isinstance(module, AddNorm)
+    return module
+
+
+def _entering(encoder: Encoder, trace: Trace, block: int, unit: str) -> Tensor:
+    """The stream that enters a unit: a block's first unit stands on the narrow stream of a bottleneck."""
+    config, path = encoder.config.blocks[block], f"blocks.{block}"
+    before = list(config.units)[: list(config.units).index(unit)] if unit in config.units else []
+    if before:
+        site = _last(trace, f"{path}.{before[-1]}")
+    elif config.bottleneck is None or unit == "bottleneck":
+        site = stream_before(block)
+    else:
+        site = f"{path}.bottleneck.entry_norm" if config.bottleneck.norm else f"{path}.bottleneck.entry"
+    x: Tensor = trace[site]
+    return x
 
 
 def _last(trace: Trace, unit: str) -> str:

@@ -21,7 +21,7 @@ from addnorm.trace.sites import Site, select, sites_of
 FORMAT = "addnorm-trace-1"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trace:
     """The values of sites for one or several texts, a reader seeing one text at a time.
 
@@ -88,7 +88,9 @@ class Trace:
                     {site: file.get_tensor(f"{i}/{site}") for site in facts["sites"]}
                     for i in range(len(facts["tokens"]))
                 )
-        except SafetensorError as error:
+        except AddnormError:
+            raise
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise AddnormError(f"'{path}' is damaged or not a trace ({error}); record it again") from None
         return cls(tuple(tuple(tokens) for tokens in facts["tokens"]), values, facts["kernel"])
 
@@ -114,8 +116,12 @@ def record(
     if until is not None:
         last = names.index(select(names, until)[-1])
         names = names[: last + 1]
-    chosen = select(names, sites)
-    inside = any(available[name][0].grouped for name in chosen)
+    chosen = [name for name in select(list(available), sites) if name in names]
+    if not chosen:
+        raise AddnormError(
+            f"trace: nothing of '{sites}' happens until {until}; choose an earlier site or a later end"
+        )
+    inside = any(available[name][0].grouped for name in [*chosen, *(names[-1:] if until else [])])
     kernel = encoder.kernel_for("eager" if inside else None).name
     fired: dict[str, list[Tensor]] = {}
 
