@@ -81,3 +81,9 @@ def _read(hint: Any, value: Any, where: str) -> Any:
             return value
     expected = " | ".join(map(repr, get_args(hint))) if origin is Literal else getattr(hint, "__name__", hint)
     raise AddnormError(f"config: '{where}' is {value!r}; expected {expected}")
+
+
+def require(condition: bool, message: str) -> None:
+    """Refuse a config for which a condition does not hold."""
+    if not condition:
+        raise AddnormError(f"config: {message}")
