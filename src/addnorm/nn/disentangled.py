@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from addnorm.batch import Batch
 from addnorm.config import AttentionConfig, DisentangledConfig, RelativeConfig
 from addnorm.nn.norms import build_norm
+from addnorm.nn.positions import build_table
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class RelativeTable(nn.Module):
     def __init__(self, config: RelativeConfig, width: int) -> None:
         super().__init__()
         self.config = config
-        self.table = nn.Embedding(2 * config.span, width)
+        self.table = build_table(2 * config.span, width)
         self.norm = build_norm(config.norm, width)
 
     def forward(self, batch: Batch) -> Relative:

@@ -8,7 +8,7 @@ from addnorm.batch import Batch
 from addnorm.config import EmbeddingsConfig
 from addnorm.errors import AddnormError
 from addnorm.nn.norms import build_norm
-from addnorm.nn.positions import POSITIONS
+from addnorm.nn.positions import POSITIONS, build_table
 
 
 class Sum(nn.Module):
@@ -63,16 +63,16 @@ class Embeddings(nn.Module):
         own = config.width or width
         self.config = config
         tokens = config.tokens_width or own
-        self.tokens = nn.Embedding(config.vocabulary, tokens)
+        self.tokens = build_table(config.vocabulary, tokens)
         self.dropped = None if config.dropped is None else Dropped(config.dropped)
         self.trigrams = Trigrams() if config.trigrams else None
-        self.shapes = nn.Embedding(config.shapes.rows, config.shapes.width) if config.shapes else None
+        self.shapes = build_table(config.shapes.rows, config.shapes.width) if config.shapes else None
         spoken = config.pronunciations
-        self.pronunciations = nn.Embedding(spoken.rows, spoken.width) if spoken else None
+        self.pronunciations = build_table(spoken.rows, spoken.width) if spoken else None
         beside = sum(table.width for table in config.side)
         self.merge = nn.Linear(tokens * (3 if config.trigrams else 1) + beside, own) if config.merge else None
-        self.types = nn.Embedding(config.types, own) if config.types else None
-        self.tasks = nn.Embedding(config.tasks, own) if config.tasks else None
+        self.types = build_table(config.types, own) if config.types else None
+        self.tasks = build_table(config.tasks, own) if config.tasks else None
         self.positions = POSITIONS[config.positions](config.max_positions, own) if config.positions else None
         self.sum = Sum()
         self.norm = build_norm(config.norm, own)

@@ -28,8 +28,15 @@ class Sinusoidal(nn.Module):
         return table[:, : self.width]
 
 
+def build_table(rows: int, width: int) -> nn.Embedding:
+    """A learned table (rows, width)."""
+    weight = torch.empty(rows, width)
+    # Drawing a table without memory would load torch's compiler, which takes seconds.
+    return nn.Embedding(rows, width, _weight=weight) if weight.is_meta else nn.Embedding(rows, width)
+
+
 POSITIONS: dict[str, Callable[[int, int], nn.Module]] = {
-    "learned": nn.Embedding,
+    "learned": build_table,
     "sinusoidal": Sinusoidal,
 }
 
@@ -80,7 +87,7 @@ class BucketBias(nn.Module):
     def __init__(self, config: PositionBiasConfig, heads: int) -> None:
         super().__init__()
         self.config = config
-        self.table = nn.Embedding(config.buckets, heads)
+        self.table = build_table(config.buckets, heads)
 
     def forward(self, length: int) -> Tensor:
         """T → (H, T, T), queries down, keys across."""
