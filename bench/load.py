@@ -19,17 +19,14 @@ seconds = time.perf_counter() - start
 for parameter in model.encoder.parameters():  # a mapped file counts once it is read
     parameter.sum()
 weights = sum(p.numel() * p.element_size() for p in model.encoder.parameters())
-tokenizer = addnorm.model.Tokenizer.from_folder(model.origin.folder)
 print(json.dumps({"seconds": seconds, "memory": resident() - before, "weights": weights}))
 """
 
 
 def main() -> None:
     """Print the medians and the ratio of memory to weights."""
-    runs = [
-        json.loads(subprocess.run([sys.executable, "-c", PROBE, *sys.argv[1:]], capture_output=True, check=True).stdout)
-        for _ in range(7)
-    ]
+    command = [sys.executable, "-c", PROBE, *sys.argv[1:]]
+    runs = [json.loads(subprocess.run(command, capture_output=True, check=True).stdout) for _ in range(7)]
     median = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
     print(f"load: {median['seconds']:.3f} s")
     print(f"memory: {median['memory'] / 1e6:.1f} MB for {median['weights'] / 1e6:.1f} MB of weights")

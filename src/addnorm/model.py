@@ -23,7 +23,8 @@ from addnorm.nn.heads import SentenceDense, SentencePooling
 from addnorm.tokenizer import PlacedTokens, Text, Tokenizer, Tokens
 
 if TYPE_CHECKING:
-    from addnorm.tasks import Merge, Rank
+    from addnorm.results import Rank
+    from addnorm.tasks import Merge
     from addnorm.trace.record import Trace
 
 # Tokens computed together where nobody says how many.
@@ -123,7 +124,7 @@ class Model:
             return record(self.encoder, self.pooling, self.batch(tokens), names, sites, until)
 
     def fill_mask(self, texts: str | Sequence[str], top: int = 5, max_tokens: int | None = None) -> list[Any]:
-        """The likeliest tokens for the mask in a text, best first: a list of `tasks.Filling`.
+        """The likeliest tokens for the mask in a text, best first: a list of `results.Filling`.
 
         A text with several masks gives such a list for each, filled one at a time; several texts a list of
         results. Errors: a text without mask, a model without a masked language model head.
@@ -135,7 +136,7 @@ class Model:
     def classify(
         self, texts: Text | Sequence[Text], top: int | None = None, max_tokens: int | None = None
     ) -> list[Any]:
-        """The labels of a text, or of a pair of texts given as a tuple, best first: a list of `tasks.Label`.
+        """The labels of a text, or of a pair of texts given as a tuple, best first: a list of `results.Label`.
 
         Scores are probabilities: of one label of all, or (several may hold, or there is one) of each by
         itself, or plain values of a regression, as `problem_type` of the checkpoint says.
@@ -152,7 +153,7 @@ class Model:
         ignore: Sequence[str] = ("O",),
         max_tokens: int | None = None,
     ) -> list[Any]:
-        """The labelled pieces of a text in order: a list of `tasks.Entity` with character offsets.
+        """The labelled pieces of a text in order: a list of `results.Entity` with character offsets.
 
         `merge`: how the tokens of a word agree on its label: its `first`, the one with the `max` score, the
         `average`; `simple`: they need not. Then neighbours of one label are one entity (B- begins another).
@@ -173,7 +174,7 @@ class Model:
         max_tokens: int | None = None,
         overlap: int = 128,
     ) -> Any:
-        """The piece of the context that answers the question: a `tasks.Answer` with character offsets.
+        """The piece of the context that answers the question: a `results.Answer` with character offsets.
 
         A long context is read in windows of `max_tokens` (question included; None: at most 384) that share
         `overlap` tokens; the likeliest span of all is taken, its probability counted within its window.

@@ -6,7 +6,7 @@ Scores are computed in float64 from the model's logits; a text gives the same al
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from addnorm.config import HeadConfig, Task
 from addnorm.errors import AddnormError
 from addnorm.files import read_object
 from addnorm.model import BATCH_TOKENS, budget, inference
+from addnorm.results import Answer, Entity, Filling, Label, Rank
 from addnorm.tokenizer import PlacedTokens, Text
 
 if TYPE_CHECKING:
@@ -34,49 +35,6 @@ HEADS: dict[Task, str] = {
 # What a cross-encoder's score is of its one logit, by the name of a torch module.
 SETTINGS = "config_sentence_transformers.json"
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"Identity": torch.clone, "Sigmoid": torch.sigmoid}
-
-
-class Filling(TypedDict):
-    """A token for a mask: its probability, id, text, and the whole text with it."""
-
-    score: float
-    token: int
-    token_str: str
-    sequence: str
-
-
-class Label(TypedDict):
-    """A label of a text and its probability (a value where the checkpoint is a regression)."""
-
-    label: str
-    score: float
-
-
-class Entity(TypedDict):
-    """A piece of a text, `word` = text[start:end], with its label, less the B- or I- of its tokens."""
-
-    entity_group: str
-    score: float
-    word: str
-    start: int
-    end: int
-
-
-class Answer(TypedDict):
-    """A piece of the context, `answer` = context[start:end]; "" where there is no answer."""
-
-    score: float
-    start: int
-    end: int
-    answer: str
-
-
-class Rank(TypedDict):
-    """One of the ranked texts, and its place among those given."""
-
-    corpus_id: int
-    score: float
-    text: str
 
 
 def fill_mask(model: "Model", texts: str | Sequence[str], top: int = 5, max_tokens: int | None = None) -> list[Any]:

@@ -16,7 +16,8 @@ from addnorm.families import FAMILIES
 from addnorm.tokenizer import Tokens
 from addnorm.trace.compare import against, load_twin
 from addnorm.trace.measure import identity_error, measure_unit
-from tests.twins import SMALL, build_twin, float64_throughout, random_ids, save_twin
+from tests.small import SMALL
+from tests.twins import build_twin, float64_throughout, random_ids, save_twin
 
 HF = dict[str, Any]
 

@@ -8,7 +8,7 @@ from addnorm.cli import _show
 from addnorm.cli._input import read_text
 
 if TYPE_CHECKING:
-    from addnorm.tasks import Filling
+    from addnorm.results import Filling
 
 
 def fill(
