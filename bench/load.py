@@ -1,6 +1,7 @@
 """How long loading takes after the imports, and what memory it needs beside the weights: python bench/load.py [MODEL]
 
-Each measurement is a process of its own; medians of seven.
+Each measurement is a process of its own; medians of seven. `weights alone` leaves out the tokenizer, and code that
+is imported on first use: it is what a second encoder adds to a process that has loaded one.
 """
 
 import json
@@ -13,13 +14,18 @@ import json, sys, time, resource, torch, tokenizers, safetensors.torch, huggingf
 import addnorm.model, addnorm.checkpoint
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+def touch(encoder):  # a mapped file counts once it is read
+    return [torch.linalg.vector_norm(parameter) for parameter in encoder.parameters()]
 before, start = resident(), time.perf_counter()
 model = addnorm.model.load(*sys.argv[1:])
 seconds = time.perf_counter() - start
-for parameter in model.encoder.parameters():  # a mapped file counts once it is read
-    parameter.sum()
+touch(model.encoder)
+whole = resident() - before
 weights = sum(p.numel() * p.element_size() for p in model.encoder.parameters())
-print(json.dumps({"seconds": seconds, "memory": resident() - before, "weights": weights}))
+folder, between = model.origin.folder / model.settings.transformer, resident()
+again = addnorm.checkpoint.read(folder)[0]
+touch(again)
+print(json.dumps({"seconds": seconds, "whole": whole, "alone": resident() - between, "weights": weights}))
 """
 
 
@@ -29,8 +35,9 @@ def main() -> None:
     runs = [json.loads(subprocess.run(command, capture_output=True, check=True).stdout) for _ in range(7)]
     median = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
     print(f"load: {median['seconds']:.3f} s")
-    print(f"memory: {median['memory'] / 1e6:.1f} MB for {median['weights'] / 1e6:.1f} MB of weights")
-    print(f"ratio: {median['memory'] / median['weights']:.2f}")
+    for name in ("whole", "alone"):
+        ratio = median[name] / median["weights"]
+        print(f"memory, {name}: {median[name] / 1e6:.1f} MB for {median['weights'] / 1e6:.1f} MB of weights ({ratio:.3f})")
 
 
 main()

@@ -165,7 +165,7 @@ def _print(facts: dict[str, Any]) -> None:
         "",
     )
     total = facts["parameters"]["total"]
-    counts = [(part, f"{count:,}", f"{count / total:.1%}") for part, count in facts["parameters"].items()]
+    counts = [(part, f"{count:,}", f"{count / total:.1%}") for part, count in facts["parameters"].items() if count]
     out.print(_show.table("Parameters", [("part", "left"), ("number", "right"), ("share", "right")], counts))
     share = facts["feed-forward share of the blocks"]
     out.print(f"  Within the blocks the feed-forward holds {share:.1%} of the weights.\n", markup=False)
