@@ -36,8 +36,8 @@ def main() -> None:
     median = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
     print(f"load: {median['seconds']:.3f} s")
     for name in ("whole", "alone"):
-        ratio = median[name] / median["weights"]
-        print(f"memory, {name}: {median[name] / 1e6:.1f} MB for {median['weights'] / 1e6:.1f} MB of weights ({ratio:.3f})")
+        held, weights = median[name], median["weights"]
+        print(f"memory, {name}: {held / 1e6:.1f} MB for {weights / 1e6:.1f} MB of weights ({held / weights:.3f})")
 
 
 main()
