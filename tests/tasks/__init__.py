@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch import nn
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, pipeline
@@ -73,3 +74,41 @@ def write_tokenizer(family: str, folder: Path) -> int:
     named = {f"{role}_token": token for role, token in roles.items()} | {"mask_token": special[-1]}
     PreTrainedTokenizerFast(tokenizer_object=backend, **named).save_pretrained(folder)
     return backend.get_vocab_size()
+
+
+NEAR = 1e-6
+LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+SENTENCES = [
+    "Zoë Müller lives in São Tomé, near Château-d'Œx; Ben doesn't.",
+    "Unaffable embeddings tokenization internationalisation",
+    "你好，世界。这是一个测试句子。",
+    "😀 👩‍👩‍👧 emoji 🇨🇭",
+    "ВЕЛИКИЙ и могучий русский язык",
+    "tabs\tand\nnew\r\nlines",
+    "  spaces   around  ",
+    "word",
+]
+QUESTION = "Where does Zoë live?"
+FAMILIES = ("bert", "roberta")
+TEXTS = ["", *SENTENCES]
+
+
+def same(ours: Any, theirs: Any, near: float = NEAR) -> None:
+    """Equal, scores to `near`."""
+    assert type(ours) is type(theirs)
+    if isinstance(ours, dict):
+        assert ours.keys() == theirs.keys()
+        for key, value in ours.items():
+            same(value, theirs[key], near)
+    elif isinstance(ours, list):
+        assert len(ours) == len(theirs)
+        for mine, other in zip(ours, theirs, strict=True):
+            same(mine, other, near)
+    elif isinstance(ours, float):
+        assert ours == pytest.approx(theirs, abs=near)
+    else:
+        assert ours == theirs
+
+
+def long(words: int) -> str:
+    return " ".join(" ".join(docstrings(60)).split()[:words])
