@@ -23,6 +23,7 @@ from addnorm.nn.heads import SentenceDense, SentencePooling
 from addnorm.tokenizer import PlacedTokens, Text, Tokenizer, Tokens
 
 if TYPE_CHECKING:
+    from addnorm.engine import Engine
     from addnorm.results import Rank
     from addnorm.tasks import Merge
     from addnorm.trace.record import Trace
@@ -59,6 +60,7 @@ class Model:
         self.pooling = SentencePooling(self.settings.modes, self.settings.normalize, dense)
         self.origin = origin
         self.name = name
+        self._engines: dict[str, tuple[Any, Any]] = {}  # by precision: the state lowered, the engine
 
     @property
     def config(self) -> EncoderConfig:
@@ -89,20 +91,52 @@ class Model:
         """One vector a text, in input order, (B, D); for a single str (D,).
 
         `normalize`: to length 1, None as the checkpoint says; `batch_tokens`: tokens computed together
-        (default 4096); `max_tokens`: where texts are cut, None as the checkpoint says.
+        (default 2048); `max_tokens`: where texts are cut, None as the checkpoint says.
         Errors: a text that is no str, a model without tokenizer, an unknown precision.
         """
-        if precision != "float32":
-            raise AddnormError(f"precision '{precision}' is unknown; known: float32")
-        tokens = self.tokenize([texts] if isinstance(texts, str) else texts, max_tokens, self.settings.prompt)
-        vectors = np.zeros((len(tokens), self.pooling.width(self.config.width)), dtype=np.float32)
-        with inference(self.encoder), _progress(len(tokens), show_progress) as advance:
-            for chosen in budget([len(t.ids) for t in tokens], batch_tokens or BATCH_TOKENS):
-                batch = self.batch([tokens[i] for i in chosen])
-                pooled = self.pooling(self.encoder(batch), batch, normalize)
-                vectors[chosen] = pooled.float().cpu().numpy()
-                advance(len(chosen))
+        from addnorm.engine.stream import WINDOW, windows
+
+        several = [texts] if isinstance(texts, str) else texts
+        vectors = np.zeros((len(several), self.pooling.width(self.config.width)), dtype=np.float32)
+        start = 0
+        with _progress(len(several), show_progress) as advance:
+            for part in windows(self, several, WINDOW, precision, normalize, batch_tokens, max_tokens, advance):
+                vectors[start : start + len(part)] = part
+                start += len(part)
         return vectors[0] if isinstance(texts, str) else vectors
+
+    def iter_encode(
+        self,
+        texts: Iterable[str],
+        precision: str = "float32",
+        normalize: bool | None = None,
+        batch_tokens: int | None = None,
+        max_tokens: int | None = None,
+        window: int = 1024,
+    ) -> Iterator[NDArray[np.float32]]:
+        """One vector (D,) after the other for a stream of texts, in input order, in bounded memory.
+
+        `window`: so many texts are taken from the stream at a time and sorted by length among themselves;
+        the vectors are those of `encode`, which has the other arguments and errors.
+        """
+        from addnorm.engine.stream import windows
+
+        for part in windows(self, texts, window, precision, normalize, batch_tokens, max_tokens):
+            yield from part
+
+    def engine(self, precision: str = "float32") -> "Engine":
+        """The engine that `encode` uses, kept until the model's parameters change.
+
+        Errors: an unknown precision.
+        """
+        from addnorm import engine
+
+        current = engine.state(self.encoder, self.pooling)
+        known = self._engines.get(precision)
+        if known is None or known[0] != current:
+            # Before lowering: parameters written meanwhile make another engine next time.
+            known = self._engines[precision] = (current, engine.lower(self.encoder, precision, self.pooling))
+        return known[1]
 
     def trace(
         self,
@@ -221,14 +255,14 @@ class Model:
         """Texts as token ids, cut to `max_tokens` with one remark if any is longer."""
         tokenizer, limit = self.reader(max_tokens)
         tokens = tokenizer.encode([prompt + text for text in texts] if prompt else texts, limit)
-        self._remark_cut(tokens, limit)
+        self.remark_cut(tokens, limit)
         return tokens
 
     def place(self, texts: Sequence[Text], max_tokens: int | None = None) -> list[PlacedTokens]:
         """Texts or pairs of texts as `tokenize` has them, with the place of each token in its text."""
         tokenizer, limit = self.reader(max_tokens)
         tokens = tokenizer.place(texts, limit)
-        self._remark_cut(tokens, limit)
+        self.remark_cut(tokens, limit)
         return tokens
 
     def reader(self, max_tokens: int | None = None) -> tuple[Tokenizer, int | None]:
@@ -242,7 +276,8 @@ class Model:
             )
         return self.tokenizer, limit
 
-    def _remark_cut(self, tokens: Sequence[Tokens], limit: int | None) -> None:
+    def remark_cut(self, tokens: Sequence[Tokens], limit: int | None) -> None:
+        """One remark if any of the texts was cut."""
         cut = [t.full_length for t in tokens if t.full_length > len(t.ids)]
         if cut and limit is not None:
             which = "1 text is" if len(cut) == 1 else f"{len(cut)} texts are"

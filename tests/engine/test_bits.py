@@ -18,7 +18,7 @@ from tests.nn.drawn import LONGEST, build, ids_of, small
 from tests.texts import docstrings
 
 pytestmark = pytest.mark.filterwarnings("ignore::addnorm.errors.Remark")
-TEXTS = docstrings(120)
+TEXTS = docstrings(60)
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def engine_of(make: str) -> Engine:
 ENGINES = {make: engine_of(make) for make in MAKES}
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     make=st.sampled_from(list(MAKES)),
     lengths=st.lists(st.integers(1, LONGEST), min_size=1, max_size=12),

@@ -59,18 +59,13 @@ def test_every_family_equals_the_plain_model(model: addnorm.Model) -> None:
     assert rounding <= 1e-5 or rounding <= 1.5 * largest(plain(model.encoder, batch), expected) / size
 
 
-# Their convolution runs through PyTorch's, which makes no such promise.
-OPEN: set[str] = set()
-
-
 def test_every_family_gives_a_text_the_same_bits_in_company(model: addnorm.Model) -> None:
     engine, texts = lower(model.encoder), texts_of(model)
     together = Batch.pack(texts)
     rows = engine(together)
-    assert model.origin is not None
     for ids, span in zip(texts, together.spans, strict=True):
         alone = engine(Batch.pack([ids]))
-        assert torch.equal(alone, rows[span]) or model.origin.family.name in OPEN, "differs"
+        assert torch.equal(alone, rows[span])
 
 
 @settings(max_examples=60, deadline=None)

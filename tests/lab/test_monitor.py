@@ -6,6 +6,7 @@ import sys
 import types
 import warnings
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,20 @@ def test_hooks_go_after_an_error() -> None:
     loss_of(encoder, random_tokens(1, 5, 40, 0)).backward()  # and nothing is left in the way
 
 
+def test_a_copy_made_while_hooks_are_set_goes_its_own_way() -> None:
+    encoder = small()
+    optimiser = SGD(encoder.parameters(), lr=1e-2)
+    with Monitor(encoder, optimiser) as monitor:
+        copy = deepcopy(encoder)
+        loss_of(copy, random_tokens(3, 5, 40, 1)).backward()
+        alone = steps(encoder, optimiser, monitor, 1)[0]
+    loss_of(copy, random_tokens(3, 5, 40, 1)).backward()
+    other = small()
+    stepper = SGD(other.parameters(), lr=1e-2)
+    with Monitor(other, stepper) as monitor:
+        assert steps(other, stepper, monitor, 1)[0]["units"] == alone["units"]
+
+
 # --- what it measures ---------------------------------------------------------------------------------
 
 
@@ -213,7 +228,7 @@ def test_a_model_of_transformers_gives_what_ours_gives(family: str, tmp_path: Pa
             if isinstance(model, Encoder):
                 stream = model(batch)
             else:
-                stream = model(input_ids=torch.tensor([ids])).last_hidden_state[0]
+                stream = model(input_ids=torch.tensor([ids]), output_attentions=True).last_hidden_state[0]
             weight = torch.randn(stream.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
             (stream * weight).sum().backward()
             monitor._optimisers[0].step()

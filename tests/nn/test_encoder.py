@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from addnorm import Batch
-from addnorm.config import EncoderConfig, InitConfig, Learned, NormConfig
+from addnorm.config import EncoderConfig, InitConfig, Learned, NormConfig, PositionBiasConfig
 from addnorm.nn.encoder import Encoder, named_parts
 from addnorm.nn.kernels import KERNELS
 from tests.nn.drawn import batch_of, build, ids_of, largest, small
@@ -156,3 +156,11 @@ def test_fresh_weights_are_drawn_as_told(kind: Any) -> None:
     assert (float(weight.std()), float(tokens.std())) == pytest.approx(expected, rel=0.05)
     assert (float(weight.abs().max()) <= bound) == (kind == "xavier")
     assert not up.bias.any()
+
+
+@pytest.mark.parametrize("kernel", sorted(KERNELS))
+def test_a_shared_bias_has_the_dtype_of_the_stream(kernel: str) -> None:
+    config = small().replace(position_bias=PositionBiasConfig(kind="alibi"))
+    encoder, batch = build(config).float(), batch_of(5, 9)
+    with torch.no_grad():
+        assert largest(encoder(batch, kernel), encoder.double()(batch, "eager")) <= 1e-4

@@ -6,7 +6,7 @@ from typing import TextIO
 
 import typer
 
-from addnorm.cli import answer, check, classify, fill, info, lab, rerank, tag, trace
+from addnorm.cli import answer, check, classify, encode, fill, info, lab, rerank, tag, trace
 from addnorm.errors import AddnormError, Remark
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
 )
 app.command()(info.info)
 app.command()(trace.trace)
+app.command()(encode.encode)
 app.command()(check.check)
 app.command()(fill.fill)
 app.command()(classify.classify)

@@ -112,7 +112,7 @@ class Encoder(nn.Module):
         """Batch → the stream after the last block (and final norm), (N, D)."""
         x: Tensor = self.embeddings(batch)
         bias = self.position_bias
-        biases = tuple(None if bias is None else bias(group.rows.shape[1]) for group in batch.groups)
+        biases = tuple(None if bias is None else bias(group.rows.shape[1]).to(x) for group in batch.groups)
         relative = None if self.relative is None else self.relative(batch)
         context = Context(batch, self.kernel_for(kernel), biases, relative=relative)
         if self.wiring is not None:
