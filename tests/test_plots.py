@@ -112,7 +112,7 @@ def test_axes_are_named_and_variants_are_told_apart_without_colour(name: str) ->
         assert looks.setdefault(look, trace.name) == trace.name
         assert "lines" in trace.mode or trace.marker.symbol
         assert len(trace.x) == len(trace.y) > 0
-    labels = " ".join(str(note.text) for note in made.layout.annotations)
+    labels = " ".join(str(note.text).replace("<br>", " ") for note in made.layout.annotations)
     assert all(trace.name in labels for trace in drawn)
 
 
@@ -122,7 +122,7 @@ def test_power_laws_are_on_logarithmic_axes_with_their_exponent_and_the_theory()
     )
     made = plots.update(found)
     assert made.layout.xaxis.type == made.layout.yaxis.type == "log"
-    labels = [note.text for note in made.layout.annotations]
+    labels = [note.text.replace("<br>", " ") for note in made.layout.annotations]
     assert "post-norm ∝ N<sup>1.50</sup>" in labels
     (theory,) = [trace for trace in made.data if trace.meta == "theory"]
     assert theory.y[-1] / theory.y[0] == pytest.approx(4)
@@ -143,14 +143,14 @@ def test_what_is_not_finite_is_said_and_not_drawn() -> None:
         row | {"loss": math.nan} if row["variant"] == "post-norm" and row["step"] == 20 else row for row in found.rows
     )
     made = plots.train(Table(found.title, lost))
-    assert any("post-norm ✕ not finite" in note.text for note in made.layout.annotations)
+    assert any("post-norm<br>✕ not finite" in note.text for note in made.layout.annotations)
     assert all(math.isfinite(y) for trace in made.data for y in trace.y)
     gone = tuple(row | {"loss": math.nan} for row in found.rows)
     assert plots.train(Table(found.title, gone)).layout.annotations
 
 
 def test_ablate_writes_each_number_into_its_field() -> None:
-    row = {"cosine": 0.5, "vectors": 0.9, "loss": 2.0}
+    row = {"cosine": 0.5, "vectors": 0.9, "loss": 10.25}
     parts = [
         ("block", "blocks.0"), ("residual", "blocks.0.attention"), ("norm", "blocks.0.attention.norm_out"),
         ("head", "blocks.0.attention.heads.0"), ("head", "blocks.0.attention.heads.1"),
@@ -161,8 +161,9 @@ def test_ablate_writes_each_number_into_its_field() -> None:
     rank = made.data[0]
     assert [trace.name for trace in made.data] == ["rank", "cosine", "loss"]
     assert dict(zip(rank.y, [line[0] for line in rank.text], strict=True)) == {
-        "block": "0.90", "residual of attention": "0.80", "norm_out of attention": "0.70", "head (worst)": "0.50",
+        "block": ".90", "residual of attention": ".80", "norm_out of attention": ".70", "head (worst)": ".50",
     }  # fmt: skip
+    assert {line[0] for line in made.data[2].text} == {"10.25"}
     assert all(x.title.text == "block" for x, _ in panels(made))
 
 

@@ -58,7 +58,7 @@ def figure(panels: Sequence[Panel]) -> Any:
     """The panels below each other. Traces of variants have the meta "variant", those of theory "theory"."""
     go = plotly()
     looks = _looks(dict.fromkeys(line.name for panel in panels for line in panel.lines if not line.theory))
-    heights = [max(HEIGHT, LABEL * len(panel.lines)) for panel in panels]
+    heights = [max(HEIGHT, LABEL * sum(_lines(_label(line)) for line in panel.lines)) for panel in panels]
     longest = max((_length(_label(line)) for panel in panels for line in panel.lines), default=0)
     layout = blank(sum(heights) + GAP * (len(panels) - 1) + TOP + BOTTOM, 26 + 6.6 * longest)
     made = go.Figure()
@@ -67,11 +67,12 @@ def figure(panels: Sequence[Panel]) -> Any:
         for line in panel.lines:
             for trace in _traces(line, panel, looks.get(line.name)):
                 made.add_trace(trace | {"xaxis": f"x{i + 1}", "yaxis": f"y{i + 1}"})
-        x: dict[str, Any] = axis(panel.x)
+        # The range is given: else Plotly makes room for the labels inside the axes.
+        x = axis(panel.x) | {"range": _reach(panel)}
         if "x" in panel.log:
             x |= {"type": "log"}
         if panel.ticks:
-            x |= {"tickvals": list(panel.ticks), "ticktext": [f"{tick:g}" for tick in panel.ticks], "minor": {}}
+            x |= {"tickvals": list(panel.ticks), "ticktext": [f"{tick:g}" for tick in panel.ticks]}
         y = axis(panel.y) | {"range": list(span)}
         if "y" in panel.log:
             y |= {"type": "log"} | _decades(*span)
@@ -87,7 +88,9 @@ def short(value: float | None) -> str:
         return ""
     if not math.isfinite(value):
         return "not finite"
-    if value and not 1e-2 <= abs(value) < 1e4:
+    if value == 0:
+        return "0"
+    if not 1e-2 <= abs(value) < 1e4:
         mantissa, power = f"{value:.0e}".split("e")
         return f"{mantissa}·10<sup>{int(power)}</sup>".replace("-", "−")
     return f"{value:.2f}".replace("-", "−")
@@ -166,7 +169,11 @@ def blank(height: float, right: float) -> dict[str, Any]:
 def axis(title: str) -> dict[str, Any]:
     """An axis with a title, a line and a light grid."""
     line = {"showline": True, "linecolor": "#888888", "gridcolor": "#e6e6e6", "zeroline": False, "ticks": "outside"}
-    return line | {"title": {"text": title, "standoff": 8}, "tickcolor": "#888888", "fixedrange": True}
+    return line | {
+        "title": {"text": title, "standoff": 8, "font": {"size": 13}},
+        "tickcolor": "#888888",
+        "fixedrange": True,
+    }
 
 
 def place(
@@ -187,8 +194,16 @@ def place(
     ]  # fmt: skip
 
 
+def _reach(panel: Panel) -> list[float]:
+    """The range of x, in decades where it is logarithmic."""
+    xs = [math.log10(x) if "x" in panel.log else x for line in panel.lines for x in line.x]
+    low, high = min(xs, default=0.0), max(xs, default=1.0)
+    room = 0.03 * (high - low) or 0.1
+    return [low - room, high + room]
+
+
 def _span(panel: Panel) -> tuple[float, float]:
-    """The range of y, in decades where it is logarithmic; the line's bands count where they are not far off."""
+    """The range of y, in decades where it is logarithmic: that of the means, a wide band may leave it."""
     if panel.limits is not None:
         return panel.limits
     ys = [y for line in panel.lines for _, y in _finite(line)]
@@ -225,11 +240,20 @@ def _label(line: Line) -> str:
     label = line.name if line.label is None else line.label
     if label and any(not math.isfinite(y) for y in line.y):
         label += " ✕ not finite"
+    if _length(label) > 20:  # two lines leave a phone more of the picture
+        for sign in (" ✕", " ∝", ", ", " ("):
+            head, found, tail = label.rpartition(sign)
+            if found:
+                return f"{head},<br>{tail}" if sign == ", " else f"{head}<br>{sign[1:]}{tail}"
     return label
 
 
 def _length(label: str) -> int:
-    return len(label.replace("<sup>", "").replace("</sup>", ""))
+    return max(map(len, label.replace("<sup>", "").replace("</sup>", "").split("<br>")))
+
+
+def _lines(label: str) -> int:
+    return 1 + label.count("<br>")
 
 
 def _labels(
@@ -250,7 +274,7 @@ def _labels(
         wanted = (span[1] - py) / (span[1] - span[0]) * height
         ends.append((wanted, place(x, "x" in panel.log), py, line))
     ends.sort(key=lambda end: end[0])
-    at = _apart([end[0] for end in ends], height)
+    at = _apart([end[0] for end in ends], [LABEL * _lines(_label(end[3])) for end in ends], height)
     made = []
     for (wanted, x, y, line), pixel in zip(ends, at, strict=True):
         look = looks.get(line.name)
@@ -258,7 +282,8 @@ def _labels(
         text = f"<i>{_label(line)}</i>" if line.theory else _label(line)
         made.append(
             {
-                "text": text, "x": x, "y": y, "xref": f"x{i + 1}", "yref": f"y{i + 1}", "ax": 16, "ay": pixel - wanted,
+                "text": text, "x": x, "y": y, "xref": f"x{i + 1}", "yref": f"y{i + 1}", "ax": 16,
+                "ay": pixel - wanted,
                 "xanchor": "left", "yanchor": "middle", "showarrow": True, "arrowhead": 0, "arrowwidth": 1,
                 "arrowcolor": colour, "font": {"color": colour, "size": 12}, "startstandoff": 2, "standoff": 5,
                 "align": "left", "name": line.name,
@@ -267,13 +292,13 @@ def _labels(
     return made
 
 
-def _apart(wanted: Sequence[float], height: float) -> list[float]:
-    """Sorted places moved as little as needed to be a label's height apart and inside the panel."""
+def _apart(wanted: Sequence[float], sizes: Sequence[float], height: float) -> list[float]:
+    """Sorted middles of labels moved as little as needed to be apart by their sizes and inside the panel."""
     at: list[float] = []
-    for place in wanted:
-        at.append(max(place, at[-1] + LABEL) if at else max(place, 0.0))
+    for k, place in enumerate(wanted):
+        at.append(max(place, at[-1] + (sizes[k - 1] + sizes[k]) / 2) if k else max(place, 0.0))
     limit = height
     for k in reversed(range(len(at))):
-        at[k] = min(at[k], limit)
-        limit = at[k] - LABEL
+        at[k] = min(at[k], limit - sizes[k] / 2)
+        limit = at[k] - sizes[k] / 2
     return at

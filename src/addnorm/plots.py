@@ -7,11 +7,12 @@ both axes are logarithmic. Values that are not finite are left out, and the labe
 """
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from addnorm.lab.table import Row, Table, slope
-from addnorm.panels import BOTTOM, GAP, TOP, Line, Panel, axis, blank, figure, place, plotly, short
+from addnorm.panels import BOTTOM, COLOURS, GAP, TOP, Line, Panel, axis, blank, figure, place, plotly, short
 
 # --- one function a study -----------------------------------------------------------------------------
 
@@ -116,33 +117,29 @@ def squashed(table: Table) -> Any:
 
 
 def diagram(table: Table) -> Any:
-    """Where a post-norm stack can be trained: one symbol a phase, shaded by the cosine at the end."""
-    go = plotly()
-    made = go.Figure()
-    looks = {"trainable": "circle", "rank collapse": "square", "entropy collapse": "x-thin"}
-    for phase, symbol in looks.items():
+    """Where a post-norm stack can be trained: one symbol a phase, with its name in the middle."""
+    made, layout = plotly().Figure(), blank(420, 20)
+    looks = {"trainable": "circle-open", "rank collapse": "square", "entropy collapse": "x-thin"}
+    x, y = axis("β, spread of attention scores (√ln T)"), axis("α, weight of the skip")
+    place(layout, 0, [420 - TOP - BOTTOM], table.title, x, y)
+    for (phase, symbol), colour in zip(looks.items(), COLOURS[2:], strict=False):
         rows = table.where(phase=phase).rows
-        cosine = [row["cosine"] for row in rows]
-        marker: dict[str, Any] = {"symbol": symbol, "size": 12, "line": {"width": 1.5, "color": "#222222"}}
-        if phase == "trainable":
-            marker |= {"color": cosine, "colorscale": "Greys", "cmin": 0, "cmax": 1.3}
-        elif phase == "rank collapse":
-            marker |= {"color": "#222222"}
+        if not rows:
+            continue
+        xs, ys = [row["beta"] for row in rows], [row["skip"] for row in rows]
         made.add_scatter(
-            x=[row["beta"] for row in rows],
-            y=[row["skip"] for row in rows],
+            x=xs,
+            y=ys,
             mode="markers",
             name=phase,
-            marker=marker,
-            text=[f"token cosine {value:.2f}" for value in cosine],
+            marker={"symbol": symbol, "size": 10, "color": colour, "line": {"width": 1.5, "color": colour}},
+            text=[f"token cosine {row['cosine']:.2f}" for row in rows],
             meta="variant",
         )
-    layout = blank(HEIGHT + 130, 20)
-    layout["legend"] = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
-    layout["xaxis"] = axis("β, spread of attention scores (√ln T)")
-    layout["yaxis"] = axis("α, weight of the skip")
-    layout["margin"]["t"] = 70
-    made.updateblank(**layout, showlegend=True)
+        middle = {"x": sum(xs) / len(xs), "y": sum(ys) / len(ys), "bgcolor": "white", "borderpad": 4}
+        label = {"text": f"<b>{phase}</b>", "showarrow": False, "font": {"size": 13, "color": colour}}
+        layout["annotations"].append(middle | label)
+    made.update_layout(**layout)
     return made
 
 
@@ -179,14 +176,15 @@ def ablate(table: Table) -> Any:
     go = plotly()
     intact, rows = table.rows[0], table.rows[1:]
     shown = [("rank", "Order of likeness among texts, intact 1", True)]
-    shown.append(("cosine", f"Cosine of two tokens of a text, intact {short(intact['cosine'])}", False))
+    shown.append(("cosine", f"Token cosine, intact {short(intact['cosine'])}", False))
     if intact.get("loss") is not None:
-        shown.append(("loss", f"Masked-LM loss in nats, intact {short(intact['loss'])}", False))
+        shown.append(("loss", f"Masked-LM loss (nats), intact {short(intact['loss'])}", False))
     names = list(dict.fromkeys(map(_part, rows)))[::-1]
     blocks = sorted({row["block"] for row in rows})
-    height = 30 * len(names) + 10
+    height = 36 * len(names)
     made, layout = go.Figure(), blank(TOP + BOTTOM + len(shown) * (height + GAP) - GAP, 16)
-    layout["margin"]["l"] = 150
+    layout["margin"]["l"] = 100
+    rows_named = {"tickvals": names, "ticktext": [name.replace(" of ", "<br>of ") for name in names]}
     for i, (column, title, falling) in enumerate(shown):
         worst = min if falling else max
         cells = [
@@ -198,9 +196,9 @@ def ablate(table: Table) -> Any:
             x=[str(k) for k in blocks],
             y=names,
             z=cells,
-            text=[[short(value) for value in line] for line in cells],
+            text=[[re.sub(r"^(−?)0\.", r"\1.", short(value)) for value in line] for line in cells],
             texttemplate="%{text}",
-            textfont={"size": 12 if len(blocks) <= 8 else 9},
+            textfont={"size": 11 if len(blocks) <= 8 else 9},
             colorscale="Blues",
             reversescale=falling,
             zmin=intact[column] if not falling else -0.2,
@@ -212,8 +210,9 @@ def ablate(table: Table) -> Any:
             xaxis=f"x{i + 1}",
             yaxis=f"y{i + 1}",
         )
-        place(layout, i, [height] * len(shown), title, {"title": {"text": "block"}, "type": "category"}, {})
-    made.updateblank(**layout)
+        place(layout, i, [height] * len(shown), title, axis("block") | {"type": "category"}, rows_named)
+        layout["annotations"][-1]["xshift"] = -90  # above the names too: a phone leaves the fields little room
+    made.update_layout(**layout)
     return made
 
 

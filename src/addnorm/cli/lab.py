@@ -1,17 +1,18 @@
 """`addnorm lab NAME`: studies of the block."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from addnorm.cli import _show
+from addnorm import plots
+from addnorm.cli import _lab, _show
 from addnorm.errors import AddnormError
 
 if TYPE_CHECKING:
+    from addnorm.lab.report import Part
     from addnorm.lab.table import Progress, Table
 
 app = typer.Typer(
@@ -22,6 +23,10 @@ app = typer.Typer(
 )
 
 CsvOption = Annotated[Path | None, typer.Option("--csv", help="Write every row as CSV; - for standard output.")]
+HtmlOption = Annotated[
+    Path | None,
+    typer.Option("--html", help="Write a page with picture and summary.", callback=_lab.page),
+]
 VariantsOption = Annotated[
     str, typer.Option("--variants", "-v", help="Names with commas; `lab variants` lists them.")
 ]
@@ -52,7 +57,7 @@ def variants(
         for variant in VARIANTS.values()
     )
     table = Table(f"Variants, constants for {depth} blocks", rows)
-    _give(table, [table], csv, json)
+    _lab.give(table, [table], csv, json)
 
 
 @app.command()
@@ -65,16 +70,24 @@ def gradients(
     norm: NormOption = None,
     init: InitOption = None,
     csv: CsvOption = None,
+    html: HtmlOption = None,
     json: _show.JsonOption = False,
 ) -> None:
     """Gradient norms by layer and depth, fresh weights."""
     from addnorm.lab.gradients import gradients as study
     from addnorm.lab.table import Table
 
-    chosen = _one_of("loss", loss, ("tokens", "first"))
-    with _progress() as progress:
+    chosen = _lab.one_of("loss", loss, ("tokens", "first"))
+    with _lab.progress() as progress:
         found = study(
-            _words(variants), _numbers(depths), seeds, chosen, progress=progress, width=width, norm=norm, init=init
+            _lab.words(variants),
+            _lab.numbers(depths),
+            seeds,
+            chosen,
+            progress=progress,
+            width=width,
+            norm=norm,
+            init=init,
         )
     last = tuple(row for row in found.rows if row["where"] == "down" and row["layer"] == row["depth"])
     ends = tuple(row for row in found.rows if row["where"] == "stream" and row["layer"] in (0, row["depth"]))
@@ -84,7 +97,7 @@ def gradients(
             "gradient", "variant", "depth", "layer"
         ),
     ]
-    _give(found, shown, csv, json)
+    _lab.give(found, shown, csv, json, html, plots.gradients)
 
 
 @app.command()
@@ -99,6 +112,7 @@ def signal(
     norm: NormOption = None,
     init: InitOption = None,
     csv: CsvOption = None,
+    html: HtmlOption = None,
     json: _show.JsonOption = False,
 ) -> None:
     """The stream by depth: norm, token cosine, rank, attention entropy."""
@@ -106,27 +120,36 @@ def signal(
 
     if model is not None and not parts:
         raise AddnormError("--model goes with --parts")
-    with _progress() as progress:
+    with _lab.progress() as progress:
         if closed_form:
-            found = study.closed_form(seeds=seeds, progress=progress)
-            shown = [_side_by_side(found, ("measured", "predicted"), "scale", "layer")]
+            found, figure = study.closed_form(seeds=seeds, progress=progress), plots.closed_form
+            shown = [_lab.side_by_side(found, ("measured", "predicted"), "scale", "layer")]
         elif parts:
             found = _trained_parts(model) if model is not None else study.fresh_parts(seeds=seeds, progress=progress)
+            figure = plots.parts
             shown = [found.mean("residue", "parts", "layer")]
         else:
             found = study.signal(
-                _words(variants), _numbers(depths), seeds, progress=progress, width=width, norm=norm, init=init
+                _lab.words(variants),
+                _lab.numbers(depths),
+                seeds,
+                progress=progress,
+                width=width,
+                norm=norm,
+                init=init,
             )
-            shown = [_side_by_side(found, ("norm", "cosine", "rank"), "variant", "depth", "layer")]
-    _give(found, shown, csv, json)
+            figure = plots.signal
+            shown = [_lab.side_by_side(found, ("norm", "cosine", "rank"), "variant", "depth", "layer")]
+    _lab.give(found, shown, csv, json, html, figure)
 
 
 def _trained_parts(name: str) -> "Table":
+    from addnorm.lab.report import TEXTS
     from addnorm.lab.signal import parts
     from addnorm.model import load
 
     loaded = load(name)
-    return parts(loaded.encoder, loaded.batch(loaded.as_tokens(TEXTS)))
+    return parts(loaded.encoder, loaded.batch(loaded.as_tokens(list(TEXTS))))
 
 
 @app.command()
@@ -138,6 +161,7 @@ def update(
     how: Annotated[str, typer.Option(help="noise, sgd or adam.")] = "noise",
     what: Annotated[str, typer.Option(help="matrices, or all (biases and norms too).")] = "matrices",
     csv: CsvOption = None,
+    html: HtmlOption = None,
     json: _show.JsonOption = False,
 ) -> None:
     """Change of the output after a small change of the weights, by depth."""
@@ -145,15 +169,15 @@ def update(
     from addnorm.lab.update import exponents
     from addnorm.lab.update import update as study
 
-    with _progress() as progress:
+    with _lab.progress() as progress:
         found = study(
-            _words(variants), _numbers(depths), seeds, how, what, progress=progress, width=width  # type: ignore[arg-type]
+            _lab.words(variants), _lab.numbers(depths), seeds, how, what, progress=progress, width=width  # type: ignore[arg-type]
         )  # fmt: skip
     shown = [found.mean("change", "variant", "depth")]
-    if len(_numbers(depths)) > 1:
+    if len(_lab.numbers(depths)) > 1:
         rows = tuple({"variant": name, "exponent": value} for name, value in exponents(found).items())
         shown.append(Table("Exponent of the change over depth", rows))
-    _give(found, shown, csv, json)
+    _lab.give(found, shown, csv, json, html, plots.update)
 
 
 @app.command()
@@ -169,17 +193,25 @@ def train(
     file: Annotated[Path | None, typer.Option(help="Finished runs; an interrupted study goes on from it.")] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="Runs at a time; one a core if not given.")] = None,
     csv: CsvOption = None,
+    html: HtmlOption = None,
     json: _show.JsonOption = False,
 ) -> None:
     """Who learns, by variant, depth, learning rate and warm-up."""
     from addnorm.lab import train as study
 
-    with _progress() as progress:
+    with _lab.progress() as progress:
         found = study.train(
-            _words(variants), _numbers(depths), _decimals(rates), _numbers(warmups), seeds, task, steps,
-            file=file, processes=processes, progress=progress, width=width,
+            _lab.words(variants), _lab.numbers(depths), _lab.decimals(rates), _lab.numbers(warmups), seeds, task,
+            steps, file=file, processes=processes, progress=progress, width=width,
         )  # fmt: skip
-    _give(found, [study.finals(found).mean("loss", "variant", "depth", "rate", "warmup", "chance")], csv, json)
+    _lab.give(
+        found,
+        [study.finals(found).mean("loss", "variant", "depth", "rate", "warmup", "chance")],
+        csv,
+        json,
+        html,
+        plots.train,
+    )
 
 
 @app.command()
@@ -194,23 +226,28 @@ def predict(
     ] = False,
     growth: Annotated[bool, typer.Option("--growth", help="A pre-norm stream between Xiong's lines.")] = False,
     csv: CsvOption = None,
+    html: HtmlOption = None,
     json: _show.JsonOption = False,
 ) -> None:
     """Token cosine from the config alone, against a random pass."""
     from addnorm.lab import predict as study
 
     if growth:
-        with _progress() as progress:
+        with _lab.progress() as progress:
             found = study.growth(depth, width, seeds, progress)
-        _give(found, [_side_by_side(found, ("lower", "measured", "upper"), "layer")], csv, json)
+        shown = _lab.side_by_side(found, ("lower", "measured", "upper"), "layer")
+        _lab.give(found, [shown], csv, json, html, plots.growth)
         return
     if diagram:
         found = study.diagram(depth=depth, width=width)
-        _give(found, [found], csv, json)
+        _lab.give(found, [found], csv, json, html, plots.diagram)
         return
-    with _progress() as progress:
-        found = study.predict(_decimals(betas), _words(variants), depth, seeds, progress=progress, width=width)
-    _give(found, [_side_by_side(found, ("measured", "predicted"), "variant", "beta", "layer")], csv, json)
+    with _lab.progress() as progress:
+        found = study.predict(
+            _lab.decimals(betas), _lab.words(variants), depth, seeds, progress=progress, width=width
+        )
+    shown = _lab.side_by_side(found, ("measured", "predicted"), "variant", "beta", "layer")
+    _lab.give(found, [shown], csv, json, html, plots.predict)
 
 
 @app.command()
@@ -219,14 +256,15 @@ def norms(
     depth: Annotated[int, typer.Option(min=1)] = 12,
     seeds: SeedsOption = 3,
     csv: CsvOption = None,
+    html: HtmlOption = None,
     json: _show.JsonOption = False,
 ) -> None:
     """The same text in other company: LayerNorm against BatchNorm."""
     from addnorm.lab.norms import norms as study
 
-    with _progress() as progress:
-        found = study(_words(kinds), depth, seeds=seeds, progress=progress)
-    _give(found, [found.where(layer=depth).mean("change", "norm", "company")], csv, json)
+    with _lab.progress() as progress:
+        found = study(_lab.words(kinds), depth, seeds=seeds, progress=progress)
+    _lab.give(found, [found.where(layer=depth).mean("change", "norm", "company")], csv, json, html, plots.norms)
 
 
 @app.command()
@@ -235,14 +273,15 @@ def position(
     depth: Annotated[int, typer.Option(min=1)] = 12,
     seeds: SeedsOption = 3,
     csv: CsvOption = None,
+    html: HtmlOption = None,
     json: _show.JsonOption = False,
 ) -> None:
     """How much of position and token can still be read at each depth."""
     from addnorm.lab.position import position as study
 
-    with _progress() as progress:
-        found = study(_words(variants), depth, seeds, progress=progress)
-    _give(found, [found.mean("accuracy", "what", "variant", "layer")], csv, json)
+    with _lab.progress() as progress:
+        found = study(_lab.words(variants), depth, seeds, progress=progress)
+    _lab.give(found, [found.mean("accuracy", "what", "variant", "layer")], csv, json, html, plots.position)
 
 
 @app.command()
@@ -255,112 +294,76 @@ def ablate(
         str, typer.Option(help="What is switched off, with commas.")
     ] = "residual,norm,attention,feedforward,block",
     csv: CsvOption = None,
+    html: HtmlOption = None,
     json: _show.JsonOption = False,
 ) -> None:
     """Switch one part of a trained model off at a time."""
     from addnorm.lab.ablate import ablate as study
+    from addnorm.lab.report import TEXTS
     from addnorm.model import load
 
     if texts is not None and not texts.is_file():
         raise AddnormError(f"no file '{texts}'; check the path")
-    lines = TEXTS if texts is None else [line for line in texts.read_text("utf-8").splitlines() if line.strip()]
-    with _progress() as progress:
-        found = study(load(model), lines, _words(kinds), progress=progress)
-    _give(found, [found], csv, json)
+    lines = list(TEXTS) if texts is None else [line for line in texts.read_text("utf-8").splitlines() if line.strip()]
+    with _lab.progress() as progress:
+        found = study(load(model), lines, _lab.words(kinds), progress=progress)
+    _lab.give(found, [found], csv, json, html, plots.ablate)
 
 
-TEXTS = [
-    "A cat sleeps on the sofa.",
-    "The kitten naps on a couch.",
-    "Stock markets fell sharply today.",
-    "Shares dropped on Wall Street.",
-    "How do I bake bread at home?",
-    "A recipe for sourdough loaves.",
-    "The train to Berlin leaves at noon.",
-    "When is the next departure for Hamburg?",
-]
+@app.command()
+def mixing(
+    model: _show.ModelOption = _show.DEFAULT_MODEL,
+    texts: Annotated[
+        Path | None, typer.Option(help="A text a line; the standard library's docstrings if not given.")
+    ] = None,
+    csv: CsvOption = None,
+    json: _show.JsonOption = False,
+) -> None:
+    """How much of a token comes from the others, and how much it keeps."""
+    from addnorm.lab.mixing import mixing as study
+    from addnorm.lab.mixing import summary
+    from addnorm.model import load
+
+    if texts is not None and not texts.is_file():
+        raise AddnormError(f"no file '{texts}'; check the path")
+    lines = None if texts is None else [line for line in texts.read_text("utf-8").splitlines() if line.strip()]
+    with _lab.progress() as progress:
+        found = study(load(model), lines, progress=progress)
+    _lab.give(found, summary(found), csv, json)
 
 
-# --- reading and showing ------------------------------------------------------------------------------
+@app.command()
+def report(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.", callback=_lab.page)],
+    only: Annotated[str | None, typer.Option(help="Parts of the report, with commas; all if not given.")] = None,
+    model: _show.ModelOption = _show.DEFAULT_MODEL,
+    json: _show.JsonOption = False,
+) -> None:
+    """All studies at small size, and what they say about what is said: a page of a few minutes."""
+    from addnorm.lab import report as study
 
-
-def _words(text: str) -> list[str]:
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if not words:
-        raise AddnormError("an empty list; give names with commas between them")
-    return words
-
-
-def _numbers(text: str) -> list[int]:
-    return _read(text, int, "whole numbers")
-
-
-def _decimals(text: str) -> list[float]:
-    return _read(text, float, "numbers")
-
-
-def _read(text: str, kind: Callable[[str], Any], what: str) -> list[Any]:
-    try:
-        return [kind(word) for word in _words(text)]
-    except ValueError:
-        raise AddnormError(f"'{text}': expected {what} with commas between them") from None
-
-
-def _one_of(name: str, value: str, known: tuple[str, ...]) -> Any:
-    if value not in known:
-        raise AddnormError(f"--{name} '{value}' is unknown; choose {' or '.join(known)}")
-    return value
-
-
-def _side_by_side(found: "Table", columns: tuple[str, ...], *by: str) -> "Table":
-    """The means of several columns in one table, without their confidence."""
-    from addnorm.lab.table import Table
-
-    means = [found.mean(column, *by).rows for column in columns]
-    rows = [
-        {key: row[key] for row in same for key in (*by, *columns) if key in row} for same in zip(*means, strict=True)
-    ]
-    return Table(found.title, tuple(rows), found.note)
-
-
-@contextmanager
-def _progress() -> "Iterator[Progress | None]":
-    """A bar on standard error where that is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    with Bar(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, total, label: bar.update(task, completed=done, total=total, description=label)
-
-
-def _give(found: "Table", shown: "list[Table]", csv: Path | None, json: bool) -> None:
-    """Every row as CSV or JSON; or the tables that sum them up, and what to know when reading them."""
-    if csv is not None:
-        if str(csv) == "-":
-            print(found.to_csv(), end="")
-        else:
-            from addnorm.files import writing_file
-
-            with writing_file(csv) as file:
-                Path(file).write_text(found.to_csv(), encoding="utf-8")
+    parts = {part.name: part for part in study.PARTS}
+    chosen = list(parts) if only is None else [_lab.one_of("only", name, list(parts)) for name in _lab.words(only)]
+    with _lab.progress() as bar:
+        begin = _announced([parts[name] for name in chosen], bar)
+        outcomes = study.report([parts[name] for name in chosen], model, begin)
+    _lab.write(output, study.html(outcomes, _lab.command()))
+    found = study.verdicts(outcomes)
     if json:
         print(found.to_json())
-    if json or str(csv) == "-":
         return
-    out = _show.console()
-    for table in shown:
-        kinds = ["wrap" if any(isinstance(row.get(c), str) for row in table.rows) else "right" for c in table.columns]
-        rows = [[_cell(row.get(column)) for column in table.columns] for row in table.rows]
-        out.print(_show.table(table.title, list(zip(table.columns, kinds, strict=True)), rows), "")
-    if found.note:
-        out.print(found.note, markup=False)
+    rows = [[str(row["claim"]), str(row["verdict"])] for row in found.rows]
+    _show.console().print(_show.table(found.title, [("claim", "wrap"), ("verdict", "wrap")], rows))
 
 
-def _cell(value: Any) -> str:
-    if value is None:
-        return "–"
-    return _show.number(value) if isinstance(value, float) else str(value)
+def _announced(parts: "list[Part]", bar: "Progress | None") -> "Callable[[Part], Progress]":
+    """Progress of each part on standard error: a bar's label, or a line when it begins."""
+
+    def begin(part: "Part") -> "Progress":
+        at = f"{parts.index(part) + 1}/{len(parts)} {part.title}"
+        if bar is None:
+            print(at, file=sys.stderr, flush=True)
+            return lambda done, total, label: None
+        return lambda done, total, label: bar(done, total, f"{at}: {label}")
+
+    return begin
