@@ -10,50 +10,15 @@ import torch
 import addnorm
 from addnorm import AddnormError, Batch
 from addnorm.config import EncoderConfig, Learned, NormConfig, ShapingConfig, WiringConfig
-from addnorm.lab import exact
 from addnorm.lab.exact import with_units
-from addnorm.lab.fresh import fresh, profile, random_tokens, streams, transplant, units
+from addnorm.lab.fresh import profile, random_tokens, streams, transplant, units
 from addnorm.lab.variants import VARIANTS, build
 from addnorm.model import Model
 from addnorm.nn.attention import Context
-from addnorm.nn.encoder import Encoder
 from addnorm.nn.init import INITS
 from addnorm.nn.norms import build_norm
 from addnorm.trace.rebuild import check_block
-from tests.nn.drawn import perturb
-
-SIZE: dict[str, Any] = {"depth": 3, "width": 12, "heads": 3, "inner": 20, "vocabulary": 31, "eps": 1e-12}
-
-
-def config_of(name: str, **size: Any) -> EncoderConfig:
-    return build(name, **{**SIZE, **size})
-
-
-def encoder_of(config: EncoderConfig, stir: bool = False) -> Encoder:
-    encoder = fresh(config, 0, torch.float64)
-    if stir:
-        perturb(encoder)
-    return encoder
-
-
-def batch_of() -> Batch:
-    """Texts of several lengths, two of them equally long."""
-    rows = [random_tokens(1, length, 31, length).ids.tolist() for length in (5, 1, 7, 5)]
-    return Batch.pack(rows)
-
-
-def largest(difference: torch.Tensor) -> float:
-    return float(difference.detach().abs().max())
-
-
-def apart(one: Encoder, other: Encoder) -> float:
-    with torch.no_grad():
-        a, b = one(batch_of()), other(batch_of())
-    assert a.abs().max() > 0.1
-    return largest(a - b)
-
-
-# --- the constants of the papers ----------------------------------------------------------------------
+from tests.lab.stacked import apart, batch_of, config_of, encoder_of, largest
 
 
 @pytest.mark.parametrize(
@@ -142,9 +107,6 @@ def test_admin_measures_its_skips() -> None:
     assert skips == sorted(skips)
     # Post-norm inputs have variance 1, so w² grows by the variance of each branch.
     assert skips[-1] ** 2 > 1.5
-
-
-# --- identities at the start --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["rezero", "skipinit"])
@@ -354,57 +316,6 @@ def test_every_block_on_one_stream_is_its_equations(name: str) -> None:
         differences = check_block(model.encoder, trace, i)
         assert differences.keys() == {site for site in trace.sites if site.startswith(f"blocks.{i}.")}
         assert max(differences.values()) <= 1e-10
-
-
-# --- exact rewritings ---------------------------------------------------------------------------------
-
-
-def test_centred_writes_change_nothing_after_post_norm() -> None:
-    encoder = encoder_of(config_of("post-norm"), stir=True)
-    centred = exact.centre_writes(encoder)
-    assert largest(exact.writer(units(centred)[0]).weight.mean(0)) <= 1e-15
-    assert largest(exact.writer(units(encoder)[0]).weight.mean(0)) > 1e-2
-    assert apart(encoder, centred) <= 1e-10
-
-
-@pytest.mark.parametrize("kind", ["layer", "rms"])
-def test_gains_and_shifts_of_post_norms_fold_into_what_reads_them(kind: Any) -> None:
-    config = config_of("deepnorm", norm=kind)
-    config = config.replace(embeddings=config.embeddings.replace(norm=NormConfig(kind=kind, eps=1e-12)))
-    encoder = encoder_of(config, stir=True)
-    folded = exact.fold_norms(encoder)
-    for unit in units(folded)[:-1]:
-        assert unit.norm_out is not None
-        assert torch.equal(unit.norm_out.weight, torch.ones(12, dtype=torch.float64))
-    assert apart(encoder, folded) <= 1e-10
-
-
-def test_post_norm_is_deepnorm_with_larger_writes() -> None:
-    encoder = encoder_of(config_of("post-norm"), stir=True)
-    assert apart(encoder, exact.scale_skip(encoder, 2.2134)) <= 1e-10
-
-
-def test_pre_norm_layer_norms_are_rms_norms_of_centred_writes() -> None:
-    encoder = encoder_of(config_of("pre-norm"), stir=True)
-    assert apart(encoder, exact.layer_to_rms(encoder)) <= 1e-10
-
-
-def test_post_norm_layer_norms_are_not() -> None:
-    """With gains the skip has no mean of 0 any more."""
-    encoder = encoder_of(config_of("post-norm"), stir=True)
-    centred = exact.centre_writes(encoder)
-    config = config_of("post-norm", norm="rms")
-    rms = transplant(centred, with_units(config, norm_out=NormConfig(kind="rms", eps=1e-12, bias=False)))
-    assert apart(encoder, rms) > 1e-2
-
-
-@pytest.mark.parametrize("rewrite", [exact.centre_writes, exact.fold_norms, lambda e: exact.scale_skip(e, 2.0)])
-def test_a_rewriting_refuses_what_it_does_not_fit(rewrite: Any) -> None:
-    with pytest.raises(AddnormError, match="post-norm"):
-        rewrite(encoder_of(config_of("pre-norm")))
-
-
-# --- what cannot be combined --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
