@@ -4,7 +4,7 @@ BIN := .venv/bin
 # torch first and pinned: an unpinned one would bring several GB of GPU libraries.
 TORCH := $(shell sed -n 's/^\(torch==.*\)/\1/p' constraints.txt)
 
-.PHONY: demo test lint readme clean
+.PHONY: demo test lint readme bench clean
 
 demo: .venv/demo
 	$(BIN)/addnorm trace "this is a test sentence"
@@ -20,6 +20,10 @@ lint: .venv/test
 readme: .venv/test
 	$(BIN)/python tests/run_readme.py README.md
 
+# Options of bench/run.py: make bench BENCH="--rounds 2 --workloads mixed"
+bench: .venv/bench
+	$(BIN)/python bench/run.py $(BENCH)
+
 .venv/base: pyproject.toml constraints.txt weights.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet "$(TORCH)"
@@ -32,6 +36,10 @@ readme: .venv/test
 
 .venv/test: .venv/base
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	touch $@ .venv/demo
+
+.venv/bench: .venv/base
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[bench]"
 	touch $@ .venv/demo
 
 clean:

@@ -90,8 +90,9 @@ class Model:
     ) -> NDArray[np.float32]:
         """One vector a text, in input order, (B, D); for a single str (D,).
 
-        `normalize`: to length 1, None as the checkpoint says; `batch_tokens`: tokens computed together
-        (default 2048); `max_tokens`: where texts are cut, None as the checkpoint says.
+        `precision`: of the computation, as `engine` has it; `normalize`: to length 1, None as the checkpoint
+        says; `batch_tokens`: tokens computed together (default 2048); `max_tokens`: where texts are cut, None
+        as the checkpoint says.
         Errors: a text that is no str, a model without tokenizer, an unknown precision.
         """
         from addnorm.engine.stream import WINDOW, windows
@@ -127,6 +128,7 @@ class Model:
     def engine(self, precision: str = "float32") -> "Engine":
         """The engine that `encode` uses, kept until the model's parameters change.
 
+        `precision`: "float32", "bfloat16", "int8", or "auto" for the faster one of the first two on this processor.
         Errors: an unknown precision.
         """
         from addnorm import engine
@@ -134,9 +136,19 @@ class Model:
         current = engine.state(self.encoder, self.pooling)
         known = self._engines.get(precision)
         if known is None or known[0] != current:
+            sample = self._sample() if precision == "int8" else None
             # Before lowering: parameters written meanwhile make another engine next time.
-            known = self._engines[precision] = (current, engine.lower(self.encoder, precision, self.pooling))
+            known = self._engines[precision] = (current, engine.lower(self.encoder, precision, self.pooling, sample))
         return known[1]
+
+    def _sample(self) -> list[list[int]] | None:
+        """Texts of many kinds as token ids; None without a tokenizer."""
+        from addnorm.engine.int8 import SAMPLE
+
+        if self.tokenizer is None:
+            return None
+        tokens = self.tokenizer.encode(SAMPLE.read_text(encoding="utf-8").splitlines(), self.max_tokens)
+        return [t.ids for t in tokens]
 
     def trace(
         self,

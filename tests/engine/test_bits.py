@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import addnorm
 from addnorm.batch import Batch
 from addnorm.config import PositionBiasConfig, RotaryConfig
 from addnorm.engine import Engine, lower
+from addnorm.engine.operators import has_bfloat16, has_bytes
 from addnorm.nn.encoder import Encoder
 from tests.nn.drawn import LONGEST, build, ids_of, small
 from tests.texts import docstrings
@@ -31,51 +33,60 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+# Where the processor has no products of its own for a precision, its bits are not promised.
+PROMISED = ["float32", *["bfloat16"] * has_bfloat16(), *["int8"] * has_bytes()]
+
+
 @pytest.fixture(scope="module")
-def alone(minilm: addnorm.Model) -> np.ndarray:
+def alone(minilm: addnorm.Model) -> dict[str, np.ndarray]:
     with threads(1):
-        return np.stack([minilm.encode(text) for text in TEXTS])
+        return {p: np.stack([minilm.encode(text, precision=p) for text in TEXTS]) for p in PROMISED}
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=24, deadline=None)
 @given(
+    precision=st.sampled_from(PROMISED),
     chosen=st.lists(st.integers(0, len(TEXTS) - 1), min_size=1, max_size=24),
     tokens=st.sampled_from((64, 512, 2048)),
     count=st.sampled_from((1, 2)),
 )
-def test_minilm(minilm: addnorm.Model, alone: np.ndarray, chosen: list[int], tokens: int, count: int) -> None:
+def test_minilm(
+    minilm: addnorm.Model, alone: dict[str, np.ndarray], precision: str, chosen: list[int], tokens: int, count: int
+) -> None:
     with threads(count):
-        vectors = minilm.encode([TEXTS[i] for i in chosen], batch_tokens=tokens)
-    assert np.array_equal(vectors, alone[chosen])
+        vectors = minilm.encode([TEXTS[i] for i in chosen], precision, batch_tokens=tokens)
+    assert np.array_equal(vectors, alone[precision][chosen])
 
 
 MAKES = {
     "plain": {},
     "gated": {"feedforward": {"gated": True, "activation": "silu"}},
     "windowed": {"attention": {"window": 3}},
+    "on lines": {"attention": {"heads": 2, "head_width": 16}},
     "biased": {"attention": {"position_bias": PositionBiasConfig()}},
     "rotary": {"attention": {"rotary": RotaryConfig(), "kv_heads": 1}},
     "one head": {"attention": {"heads": 1, "head_width": 7}},
 }
 
 
-def engine_of(make: str) -> Engine:
+@cache
+def engine_of(make: str, precision: str) -> Engine:
     encoder: Encoder = build(small(**MAKES[make])).float()
-    return lower(encoder)
+    return lower(encoder, precision)
 
 
-ENGINES = {make: engine_of(make) for make in MAKES}
-
-
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     make=st.sampled_from(list(MAKES)),
+    precision=st.sampled_from(PROMISED),
     lengths=st.lists(st.integers(1, LONGEST), min_size=1, max_size=12),
     count=st.sampled_from((1, 2)),
     data=st.data(),
 )
-def test_small_random_encoders(make: str, lengths: list[int], count: int, data: st.DataObject) -> None:
-    texts, engine = ids_of(*lengths), ENGINES[make]
+def test_small_random_encoders(
+    make: str, precision: str, lengths: list[int], count: int, data: st.DataObject
+) -> None:
+    texts, engine = ids_of(*lengths), engine_of(make, precision)
     order = data.draw(st.permutations(range(len(texts))))
     batch = Batch.pack([texts[i] for i in order])
     with threads(count):

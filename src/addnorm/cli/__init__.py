@@ -6,7 +6,7 @@ from typing import TextIO
 
 import typer
 
-from addnorm.cli import answer, check, classify, encode, fill, info, lab, rerank, tag, trace
+from addnorm.cli import answer, bench, check, classify, encode, fill, info, lab, rerank, tag, trace
 from addnorm.errors import AddnormError, Remark
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app.command()(info.info)
 app.command()(trace.trace)
 app.command()(encode.encode)
 app.command()(check.check)
+app.command()(bench.bench)
 app.command()(fill.fill)
 app.command()(classify.classify)
 app.command()(tag.tag)

@@ -56,6 +56,7 @@ def encode_file(
     width = model.pooling.width(model.config.width)
     parts = output.with_name(f".{output.name}.parts")
     with _writing(output):
+        precision = model.engine(precision).precision  # what auto stands for here
         _prepare(parts, _identity(source, name, model, column, precision, chunk), resume)
         try:
             count, number = _chunks(chain([first], rows), model, precision, parts, kind, chunk)

@@ -24,6 +24,11 @@ class Pass(Context):
     table: RelativeTable | None = None
     kept: dict[Any, Any] = field(default_factory=dict)
 
+    def only_window(self, attention: Attention, group: int) -> int | None:
+        """How far a query of a group sees, where the scores have no other term that depends on places."""
+        other = self.biases[group] is not None or attention.position_bias is not None or attention.disentangled
+        return None if other else attention.config.window
+
     def bias(self, attention: Attention, group: int, like: Tensor) -> Tensor | None:
         """The terms of a group's scores that depend on places alone, (H or 1, T, T), or None."""
         length, window = self.batch.groups[group].rows.shape[1], attention.config.window

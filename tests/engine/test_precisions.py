@@ -1,0 +1,137 @@
+"""bfloat16 and int8 on the real model: how near to float32, what is refused, what is said."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+import addnorm
+from addnorm.config import NormConfig
+from addnorm.engine import Engine, int8, lower, operators
+from addnorm.engine.operators import ByteLinear, Bytes, has_bfloat16, has_bytes
+from addnorm.errors import AddnormError, Remark
+from addnorm.nn.activations import ACTIVATIONS
+from tests.nn.drawn import batch_of, build, small
+from tests.texts import VARIED, docstrings
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*longer than:addnorm.errors.Remark")
+with_bfloat16 = pytest.mark.skipif(not has_bfloat16(), reason="no bfloat16 products on this processor")
+with_bytes = pytest.mark.skipif(not has_bytes(), reason="no products of bytes on this processor")
+
+
+def cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+
+
+@pytest.mark.parametrize(
+    ("precision", "mean", "worst"),
+    [
+        pytest.param("bfloat16", 0.9998, 0.999, marks=with_bfloat16),
+        pytest.param("int8", 0.999, 0.99, marks=with_bytes),
+    ],
+)
+def test_the_real_model_agrees_with_float32(minilm: addnorm.Model, precision: str, mean: float, worst: float) -> None:
+    texts = docstrings(300)
+    near = cosines(minilm.encode(texts, precision), minilm.encode(texts))
+    assert near.mean() >= mean
+    assert near.min() >= worst
+
+
+@pytest.mark.parametrize(
+    "precision", [pytest.param("bfloat16", marks=with_bfloat16), pytest.param("int8", marks=with_bytes)]
+)
+def test_odd_texts_stay_finite(minilm: addnorm.Model, precision: str) -> None:
+    vectors = minilm.encode([*VARIED, "a" * 100_000], precision)
+    assert np.isfinite(vectors).all()
+    assert np.abs(np.linalg.norm(vectors, axis=1) - 1).max() < 1e-5
+
+
+@with_bytes
+def test_values_beyond_the_sample_are_cut_not_wrapped() -> None:
+    encoder = build(small()).float()
+    engine = lower(encoder, "int8", sample=[[1, 2, 3]])
+    with torch.no_grad():
+        engine.encoder.embeddings.norm = None
+        engine.encoder.embeddings.tokens.weight.mul_(1e4)
+    assert engine(batch_of(5, 12)).isfinite().all()
+
+
+@with_bytes
+@pytest.mark.parametrize("activation", [None, *operators.FUSED])
+def test_products_of_bytes(activation: str | None) -> None:
+    """Against the same product of the rounded numbers in float64, for each kind of result."""
+    generator = torch.Generator().manual_seed(0)
+    x, weight, bias = (torch.randn(*s, generator=generator) for s in ((40, 24), (17, 24), (17,)))
+    reads, writes = Bytes(-3.0, 3.5), Bytes(-1.0, 4.0)
+    read = (reads(x).double() - reads.zero) * reads.step
+    step = weight.abs().amax(1, keepdim=True).double() / 127
+    exact = read @ ((weight / step).round() * step).T + bias
+    exact = exact if activation is None else ACTIVATIONS[activation]()(exact)
+    for dtype, error in ((torch.float32, 1e-4), (torch.bfloat16, 0.05)):
+        product = ByteLinear(weight, bias, reads, dtype, activation)
+        assert (product(reads(x)) - exact).abs().max() < error
+    bytes_ = ByteLinear(weight, bias, reads, writes, activation)(reads(x))
+    back = (bytes_.double() - writes.zero) * writes.step
+    assert (back - exact.clamp(-1, 4)).abs().max() < 0.51 * writes.step + 1e-3
+    if activation is None:
+        total = torch.ones(40, 17)
+        assert ByteLinear(weight, bias, reads, torch.float32).add_to(total, reads(x)) is not None
+        assert (total - 1 - exact).abs().max() < 1e-4
+
+
+@with_bytes
+def test_rounding_is_the_same_without_the_quantising_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = 3 * torch.randn(64, 33, generator=torch.Generator().manual_seed(0))
+    reads = Bytes(-2.0, 6.0, torch.rand(33) + 0.5)
+    fast = reads(x)
+    monkeypatch.setattr(operators, "_quantises", lambda: False)
+    assert (fast.int() - reads(x).int()).abs().max() <= 1  # x·(1/step) or x/step
+    assert (fast != reads(x)).float().mean() < 1e-3
+
+
+@with_bytes
+def test_what_int8_refuses_and_remarks(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = build(small()).float()
+    broken = copy.deepcopy(encoder)
+    broken.blocks[0].feedforward.sublayer.up.weight.data[0, 0] = float("nan")
+    with pytest.raises(AddnormError, match="not finite on sample texts; take float32"):
+        lower(broken, "int8")
+    monkeypatch.setattr(Engine, "__call__", lambda self, batch: torch.ones(len(batch.ids), 10))
+    with pytest.warns(Remark, match="int8 changes this model much"):
+        lower(encoder, "int8")
+
+
+def test_without_products_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(lower.__globals__, "has_bytes", lambda: False)
+    with pytest.raises(AddnormError, match="needs oneDNN's products of bytes"):
+        lower(build(small()).float(), "int8")
+
+
+def test_bfloat16_without_its_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(lower.__globals__, "has_bfloat16", lambda: False)
+    with pytest.warns(Remark, match="no bfloat16 products"):
+        engine = lower(build(small()).float(), "bfloat16")
+    assert engine(batch_of(3, 9)).isfinite().all()
+
+
+def test_the_sample_is_of_many_kinds(minilm: addnorm.Model) -> None:
+    texts = int8.SAMPLE.read_text(encoding="utf-8").splitlines()
+    lengths = [len(t.ids) for t in minilm.tokenize(texts)]
+    assert min(lengths) <= 3
+    assert max(lengths) >= 100
+    assert 1000 < sum(lengths) < 3000
+
+
+def test_a_stream_that_grows_stays_float32() -> None:
+    """Post-norm, as BERT: bfloat16 throughout; pre-norm: the stream adds up small terms."""
+    for unit, dtype in (("norm_out", torch.bfloat16), ("norm_in", torch.float32)):
+        slots = {"norm_in": None, "norm_out": None, "alpha": 1.0, "beta": 1.0} | {unit: NormConfig()}
+        encoder = build(small(attention=slots, feedforward=slots)).float()
+        assert lower(encoder, "bfloat16")(batch_of(4)).dtype == dtype
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_encoders_in_other_dtypes_are_refused(precision: str) -> None:
+    with pytest.raises(AddnormError, match=f"'{precision}' is for encoders in float32, this one is in float64"):
+        lower(build(small()), precision)
