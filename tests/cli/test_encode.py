@@ -93,7 +93,7 @@ def test_bad_output_is_one_line(cli: Cli, tiny: Path, tmp_path: Path) -> None:
     blocked = cli("encode", source, "-o", source / "out.npy", "-m", tiny)
     assert blocked.status == 1
     assert "cannot be written: Not a directory" in blocked.err
-    assert cli("encode", source, "-o", tmp_path / "o.npy", "--precision", "int8").status == 2
+    assert cli("encode", source, "-o", tmp_path / "o.npy", "--precision", "int3").status == 2
 
 
 def test_a_full_disk_keeps_what_is_whole(

@@ -131,14 +131,10 @@ def placed(part: Tensor, before: int = 0, total: int = 0, ones: bool = False) ->
     rows, columns = rounded(max(total, length), part), rounded(width + ones, part)
     if (length, width) == (rows, columns):
         return part.reshape(texts * heads, length, width)
-    copy = part.new_empty(texts, heads, rows, columns)
-    copy[..., :before, :] = 0
-    copy[..., before + length :, :] = 0
-    copy[..., before : before + length, :width] = part
-    copy[..., before : before + length, width:] = 0
+    copy = F.pad(part, (0, columns - width, before, rows - before - length))
     if ones:
-        copy[..., before : before + length, width] = 1
-    return copy.view(texts * heads, rows, columns)
+        copy[:, :, before : before + length, width] = 1
+    return copy.flatten(0, 1)
 
 
 def rounded(count: int, like: Tensor) -> int:
@@ -152,7 +148,7 @@ def _divide(mixed: Tensor, out: Tensor, exact: Callable[[slice], Tensor]) -> Non
     width = out.shape[-1]
     sums = mixed[..., width : width + 1]
     torch.div(mixed[..., :width], sums, out=out)
-    low, high = sums.aminmax()
+    low, high = (float(end) for end in sums.aminmax())
     if not (low > SMALLEST and high < LARGEST):
         good = ((sums > SMALLEST) & (sums < LARGEST)).flatten(1).all(1)
         for i in (~good).nonzero().flatten().tolist():

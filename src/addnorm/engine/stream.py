@@ -1,10 +1,17 @@
-"""A stream of texts → vectors: windows of texts, sorted inside by length, in batches of so many tokens."""
+"""A stream of texts → vectors: windows of texts, sorted inside by length, in batches of so many tokens.
+
+Batches are computed side by side, one on each of PyTorch's threads: that keeps processors busier than one batch on
+all of them, whose threads wait for each other at every step. Meanwhile the next texts are tokenised.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -17,10 +24,12 @@ from addnorm.tokenizer import Tokens
 if TYPE_CHECKING:
     from addnorm.model import Model
 
-# Tokens computed together where nobody says how many.
-BATCH_TOKENS = 2048
-# Texts that are read and sorted together.
-WINDOW = 8192
+# Tokens computed together where nobody says how many, and the least worth a batch of their own.
+BATCH_TOKENS, FEW_TOKENS = 1024, 256
+# Texts that are read and sorted together, and those of them that are tokenised together.
+WINDOW, PART = 8192, 1024
+
+Submit = Callable[..., "Future[Tensor]"]
 
 
 def windows(
@@ -38,8 +47,6 @@ def windows(
     `advance` is told how many texts are done. At the end one remark on the texts that were cut.
     Errors: a text that is no str or holds half a surrogate pair, by its number in the stream.
     """
-    from addnorm.model import budget
-
     if window < 1:
         raise AddnormError(f"window {window} holds no text; give at least 1")
     if batch_tokens is not None and batch_tokens < 1:
@@ -48,17 +55,67 @@ def windows(
     tokenizer, limit = model.reader(max_tokens)
     prompt, width = model.settings.prompt, model.pooling.width(model.config.width)
     stream, cut = _checked(texts), []
-    while part := list(islice(stream, window)):
-        tokens = tokenizer.encode([prompt + text for text in part], limit)
-        cut += [Tokens([], [], t.full_length) for t in tokens if t.full_length > len(t.ids)]
-        vectors = np.zeros((len(tokens), width), dtype=np.float32)
-        for chosen in budget([len(t.ids) for t in tokens], batch_tokens or BATCH_TOKENS):
-            chosen.reverse()  # shortest first, as the engine has them
-            batch = model.batch([tokens[i] for i in chosen])
-            vectors[chosen] = _vectors(model, engine, batch, normalize).float().cpu().numpy()
-            advance(len(chosen))
-        yield vectors
+    with _workers(1 if hooked(model.encoder, model.pooling) else torch.get_num_threads()) as (count, submit):
+        while part := list(islice(stream, window)):
+            vectors = np.zeros((len(part), width), dtype=np.float32)
+            running: list[tuple[list[int], Future[Tensor]]] = []
+            for places in _by_size(part):
+                tokens = tokenizer.encode([prompt + part[i] for i in places], limit)
+                cut += [Tokens([], [], t.full_length) for t in tokens if t.full_length > len(t.ids)]
+                for chosen in _batches([len(t.ids) for t in tokens], batch_tokens, count):
+                    batch = model.batch([tokens[i] for i in chosen])
+                    running.append(([places[i] for i in chosen], submit(_vectors, model, engine, batch, normalize)))
+            for places, result in running:
+                vectors[places] = result.result().float().cpu().numpy()
+                advance(len(places))
+            yield vectors
     model.remark_cut(cut, limit)
+
+
+def _by_size(texts: list[str]) -> Iterator[list[int]]:
+    """The texts' numbers, longest first, in parts that are tokenised together."""
+    order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
+    return (order[start : start + PART] for start in range(0, len(order), PART))
+
+
+def _batches(lengths: list[int], batch_tokens: int | None, workers: int) -> Iterator[list[int]]:
+    """The batches of a part, longest texts first, in each the shortest first, as the engine has them."""
+    from addnorm.model import budget
+
+    share = max(FEW_TOKENS, -(-sum(lengths) // workers))
+    for chosen in budget(lengths, batch_tokens or min(BATCH_TOKENS, share)):
+        chosen.reverse()
+        yield chosen
+
+
+@contextmanager
+def _workers(count: int) -> Iterator[tuple[int, Submit]]:
+    """So many threads with one of PyTorch's each; none for 1. Also how a job is given to them.
+
+    PyTorch has a number of threads for each thread that calls it, and one for threads to come: that is put back.
+    """
+    if count == 1:
+        yield 1, _now
+        return
+    started: list[ThreadPoolExecutor] = []
+
+    def submit(run: Callable[..., Any], *arguments: Any) -> "Future[Tensor]":
+        if not started:
+            started.append(ThreadPoolExecutor(count, "addnorm", torch.set_num_threads, (1,)))
+        return started[0].submit(run, *arguments)
+
+    try:
+        yield count, submit
+    finally:
+        for pool in started:
+            pool.shutdown(cancel_futures=True)
+            torch.set_num_threads(count)
+
+
+def _now(run: Callable[..., Tensor], *arguments: Any) -> "Future[Tensor]":
+    done: Future[Tensor] = Future()
+    done.set_result(run(*arguments))
+    return done
 
 
 def _vectors(model: "Model", engine: Engine, batch: Batch, normalize: bool | None) -> Tensor:
