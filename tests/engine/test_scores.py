@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from addnorm.engine import scores
-from addnorm.engine.scores import Terms, attend, attend_near
+from addnorm.engine.scores import Terms, attend
 
 ERRORS = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.03}
 
@@ -47,7 +47,7 @@ def test_attention(
     out = torch.full_like(parts[0], float("nan"))
     whole, scores.HELD = scores.HELD, held
     try:
-        attend(*parts, Terms(0.3, bias), out)
+        attend(*parts, Terms(0.3, (length,) * count, bias), out)
     finally:
         scores.HELD = whole
     exact = formula(*(part.double() for part in parts), 0.3, None if bias is None else bias.double())
@@ -64,7 +64,7 @@ def test_attention(
 def test_attention_of_a_band(dtype: torch.dtype, length: int, window: int, width: int) -> None:
     parts = [part.to(dtype) for part in drawn(2, 2, length, width)]
     out = torch.full_like(parts[0], float("nan"))
-    attend_near(*parts, 0.3, window, out)
+    scores._near(*parts, Terms(0.3, (length,) * 2, window=window), out)
     exact = formula(*(part.double() for part in parts), 0.3, band(length, window))
     assert (out - exact).abs().max() <= ERRORS[dtype]
 
@@ -75,16 +75,16 @@ def test_scores_out_of_range(dtype: torch.dtype, sign: float) -> None:
     """exp of ±400 is beyond float32's range: one text of three is computed in the other way, the others as ever."""
     query, key, value = drawn(3, 2, 20, 5)
     before = torch.empty_like(query, dtype=dtype)
-    attend(*(part.to(dtype) for part in (query, key, value)), Terms(0.3), before)
+    attend(*(part.to(dtype) for part in (query, key, value)), Terms(0.3, (20,) * 3), before)
     query[1], key[1] = 40 + query[1], sign * (7 + key[1])
     query, key, value = (part.to(dtype) for part in (query, key, value))
     for run in (
-        lambda out: attend(query, key, value, Terms(0.3), out),
-        lambda out: attend_near(query, key, value, 0.3, 30, out),
+        lambda out: attend(query, key, value, Terms(0.3, (20,) * 3), out),
+        lambda out: scores._near(query, key, value, Terms(0.3, (20,) * 3, window=30), out),
     ):
         out = torch.empty_like(query)
         run(out)
         assert (out - formula(query.double(), key.double(), value.double(), 0.3)).abs().max() <= 10 * ERRORS[dtype]
     together = torch.empty_like(query)
-    attend(query, key, value, Terms(0.3), together)
+    attend(query, key, value, Terms(0.3, (20,) * 3), together)
     assert torch.equal(together[[0, 2]], before[[0, 2]])

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from addnorm.engine.operators import Map
-from addnorm.engine.scores import Terms, attend, attend_near, is_near, placed, product, rounded
+from addnorm.engine.scores import Terms, attend, is_near, placed, product, rounding
 from addnorm.engine.shared import Pass
 from addnorm.nn.attention import Attention
 from addnorm.nn.disentangled import RelativeTable
@@ -55,20 +55,17 @@ class FastAttention(nn.Module):
         value = value if inner.value_residual is None else inner.value_residual(value, shared.values)
         query, key, value = (part.to(self.dtype) for part in (query, key, value))
         mix = query.new_empty(len(x), self.widths[0], dtype=self.output.dtype)
-        for index, (group, start) in enumerate(zip(shared.batch.groups, shared.starts, strict=True)):
-            count, length = group.rows.shape
-            rows = slice(start, start + count * length)
-            q, k, v = (_split(part[rows], length).transpose(1, 2) for part in (query, key, value))
+        for texts in shared.texts(query):
+            q, k, v = texts.take(query), texts.take(key), texts.take(value, blank=True)
             if self.config.key_heads != self.config.heads:
                 repeats = self.config.heads // self.config.key_heads
                 k, v = k.repeat_interleave(repeats, dim=1), v.repeat_interleave(repeats, dim=1)
-            out = mix[rows].view(count, length, self.config.heads, -1).transpose(1, 2)
-            window = shared.only_window(inner, index)
-            if window is not None and is_near(window, q):
-                attend_near(q, k, v, inner.scale, window, out)
-            else:
-                further = None if inner.disentangled is None else partial(self._distances, shared)
-                attend(q, k, v, Terms(inner.scale, shared.bias(inner, index, q), further), out)
+            window = shared.only_window(inner)
+            near = window is not None and is_near(window, q)
+            bias = None if near else shared.bias(inner, texts.length, q)
+            further = None if inner.disentangled is None else partial(self._distances, shared)
+            terms = Terms(inner.scale, texts.lengths, bias, further, window if near else None, texts.real)
+            texts.put(partial(attend, q, k, v, terms), mix, self.config.heads)
         mix = mix if inner.head_scale is None else inner.head_scale(mix)
         return mix if inner.mix_norm is None else inner.mix_norm(mix)
 
@@ -96,7 +93,8 @@ class FastAttention(nn.Module):
         terms = []
         for content, table, transposed in ((query, self.by_key, False), (key, self.by_query, True)):
             if table is not None:
-                needed = table[:, low : low + rounded(high - low + 1, table)].repeat(len(content), 1, 1)
+                step = rounding(table)
+                needed = table[:, low : low + -(-(high - low + 1) // step) * step].repeat(len(content), 1, 1)
                 by_row = _split(product(placed(content), needed.transpose(1, 2)), shape[1])
                 term = by_row[:, :, :length].gather(-1, (rows.T if transposed else rows).expand(shape))
                 terms.append(term.transpose(-2, -1) if transposed else term)
@@ -116,7 +114,7 @@ class FastAttention(nn.Module):
             if part is None:
                 return None
             part = part.to(self.dtype)
-            return F.pad(part, (0, rounded(width, part) - width, 0, rounded(1, part))).contiguous()
+            return F.pad(part, (0, -width % rounding(part), 0, rounding(part))).contiguous()
 
         return padded(projected.key), padded(projected.query)
 

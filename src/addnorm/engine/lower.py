@@ -40,15 +40,13 @@ class Engine:
         """Batch → (N, D). Errors: as the encoder's."""
         encoder, ordered = self.encoder, in_order(batch)
         x: Tensor = encoder.embeddings(ordered).to(self.dtype)
-        bias, starts = encoder.position_bias, [0]
-        for group in ordered.groups:
-            starts.append(starts[-1] + group.rows.numel())
+        bias = None if self.fast else encoder.position_bias
         shared = Pass(
             ordered,
             encoder.kernel_for(),
             tuple(None if bias is None else bias(group.rows.shape[1]).to(x) for group in ordered.groups),
-            relative=None if self.fast_distances or encoder.relative is None else encoder.relative(ordered),
-            starts=tuple(starts[:-1]),
+            relative=None if self.fast or encoder.relative is None else encoder.relative(ordered),
+            position_bias=encoder.position_bias,
             table=encoder.relative,
         )
         if encoder.wiring is not None:
@@ -67,8 +65,8 @@ class Engine:
         return self.pooling(x.float() if x.dtype == torch.bfloat16 else x, batch, normalize)
 
     @property
-    def fast_distances(self) -> bool:
-        """Whether no block needs the table of distances anew in each pass."""
+    def fast(self) -> bool:
+        """Whether every block's attention takes positions from the pass, not computed anew for each group."""
         return all(isinstance(block.attention.sublayer, FastAttention) for block in self.encoder.blocks)  # type: ignore[union-attr]
 
 

@@ -1,45 +1,107 @@
 """What all blocks share in one pass of an engine."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any
+from itertools import groupby, pairwise
+from typing import Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from addnorm.batch import Batch
+from addnorm.engine.scores import rounding
 from addnorm.nn.attention import Attention, Context
 from addnorm.nn.disentangled import RelativeTable
 from addnorm.nn.positions import Rotary
 
 
 @dataclass(frozen=True)
-class Pass(Context):
-    """A `Context` that keeps what depends on lengths alone: terms of the scores, rotations, distances.
+class Texts:
+    """Consecutive texts whose attention is computed together, as if each had `length` tokens.
 
-    `batch` is in order of length, so the texts of a group are consecutive rows, `starts` says from where.
+    `rows`: theirs in the batch; `lengths`: their own. Where these differ, `index` says which of the rows, (G·T,),
+    stands at each place (after a text's end, its last one), `ends` which places are after an end, `back` which
+    are not, and `real`, (G, 1, T), weighs them.
     """
 
-    starts: tuple[int, ...] = ()
+    rows: slice
+    lengths: tuple[int, ...]
+    length: int
+    index: Tensor | None = None
+    ends: Tensor | None = None
+    back: Tensor | None = None
+    real: Tensor | None = None
+
+    @classmethod
+    def of(cls, start: int, lengths: tuple[int, ...], length: int, like: Tensor) -> Self:
+        """The texts of these lengths from a row on."""
+        rows = slice(start, start + sum(lengths))
+        if lengths[0] == lengths[-1]:
+            return cls(rows, lengths, lengths[0])
+        sizes = torch.tensor(lengths)[:, None]
+        place = torch.arange(length)
+        index = (sizes.cumsum(0) - sizes + place.minimum(sizes - 1)).flatten()
+        inside = place < sizes  # (G, T)
+        back, ends = (part.flatten().nonzero().flatten() for part in (inside, ~inside))
+        return cls(rows, lengths, length, index, ends, back, inside[:, None].to(like.dtype))
+
+    def take(self, part: Tensor, blank: bool = False) -> Tensor:
+        """(N, H, K) → (G, H, T, K); `blank`: with zeros after the ends."""
+        part = part[self.rows]
+        if self.index is not None:
+            part = part.index_select(0, self.index)
+            part = part.index_fill_(0, self.ends, 0) if blank and self.ends is not None else part
+        return part.view(-1, self.length, *part.shape[1:]).transpose(1, 2)
+
+    def put(self, run: Callable[[Tensor], None], mix: Tensor, heads: int) -> None:
+        """Let `run` fill (G, H, T, K), and write it to the texts' rows of (N, H·K)."""
+        rows = mix[self.rows]
+        out = rows if self.back is None else mix.new_empty(len(self.lengths) * self.length, mix.shape[1])
+        run(out.view(len(self.lengths), self.length, heads, -1).transpose(1, 2))
+        if self.back is not None:
+            torch.index_select(out, 0, self.back, out=rows)
+
+
+@dataclass(frozen=True)
+class Pass(Context):
+    """A `Context` that keeps what depends on lengths alone: texts, terms of the scores, rotations, distances.
+
+    `batch` is in order of length.
+    """
+
+    position_bias: nn.Module | None = None
     table: RelativeTable | None = None
     kept: dict[Any, Any] = field(default_factory=dict)
 
-    def only_window(self, attention: Attention, group: int) -> int | None:
-        """How far a query of a group sees, where the scores have no other term that depends on places."""
-        other = self.biases[group] is not None or attention.position_bias is not None or attention.disentangled
-        return None if other else attention.config.window
+    def texts(self, like: Tensor) -> list[Texts]:
+        """The batch's texts by length, rounded up as products of `like`'s kind need it."""
+        key = ("texts", like.dtype)
+        if key not in self.kept:
+            # In float32 PyTorch's kernel takes texts of one length only.
+            step, start, found = rounding(like) if like.dtype == torch.bfloat16 else 1, 0, []
+            for length, some in groupby(self.batch.lengths, lambda own: -(-own // step) * step):
+                found.append(Texts.of(start, tuple(some), length, like))
+                start += sum(found[-1].lengths)
+            self.kept[key] = found
+        return self.kept[key]
 
-    def bias(self, attention: Attention, group: int, like: Tensor) -> Tensor | None:
-        """The terms of a group's scores that depend on places alone, (H or 1, T, T), or None."""
-        length, window = self.batch.groups[group].rows.shape[1], attention.config.window
+    def only_window(self, attention: Attention) -> int | None:
+        """How far a query sees, where the scores have no other term that depends on places."""
+        other = self.position_bias or attention.position_bias or attention.disentangled
+        return attention.config.window if other is None else None
+
+    def bias(self, attention: Attention, length: int, like: Tensor) -> Tensor | None:
+        """The terms of the scores that depend on places alone, (H or 1, T, T), or None."""
+        window = attention.config.window
         masked = window is not None and length > window + 1
-        if self.biases[group] is None and attention.position_bias is None and not masked:
+        if self.position_bias is None and attention.position_bias is None and not masked:
             return None
         own = None if attention.position_bias is None else id(attention.position_bias)
-        key = ("bias", group, own, window if masked else None)
+        key = ("bias", length, own, window if masked else None)
         if key not in self.kept:
+            common = None if self.position_bias is None else self.position_bias(length).to(like)
             # Only what has a window or a bias of its own asks for more than the pass's.
-            self.kept[key] = attention._bias(like.new_empty(length, 0), self.biases[group])
+            self.kept[key] = attention._bias(like.new_empty(length, 0), common)
         return self.kept[key]
 
     def rotation(self, rotary: Rotary, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
