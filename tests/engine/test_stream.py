@@ -1,11 +1,14 @@
 """Streams of texts: order, windows, bounded reading."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import torch
 
 import addnorm
+from addnorm.engine import stream
 from tests.texts import docstrings
 
 pytestmark = pytest.mark.filterwarnings("ignore::addnorm.errors.Remark")
@@ -50,3 +53,46 @@ def test_texts_of_any_size(minilm: addnorm.Model) -> None:
     vectors = minilm.encode(["", "a" * 1_000_000, "word " * 200_000])
     assert vectors.shape == (3, 384)
     assert np.isfinite(vectors).all()
+
+
+def test_batches_side_by_side_leave_torch_as_it_was(minilm: addnorm.Model) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        texts = docstrings(60)
+        together = minilm.encode(texts, batch_tokens=200)
+        assert torch.get_num_threads() == 3
+        with ThreadPoolExecutor(1) as other:
+            assert other.submit(torch.get_num_threads).result() == 3
+        with pytest.raises(addnorm.AddnormError, match="text 1 is a int"):
+            minilm.encode(["a", 1])  # type: ignore[list-item]
+        assert torch.get_num_threads() == 3
+        torch.set_num_threads(1)
+        assert np.array_equal(together, minilm.encode(texts))
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_several_threads_may_encode(minilm: addnorm.Model) -> None:
+    texts = docstrings(40)
+    expected = minilm.encode(texts)
+    with ThreadPoolExecutor(4) as pool:
+        for vectors in pool.map(minilm.encode, [texts] * 8):
+            assert np.array_equal(vectors, expected)
+
+
+def test_an_error_in_a_batch_is_raised_and_ends_the_others(
+    minilm: addnorm.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*arguments: object) -> None:
+        raise addnorm.AddnormError("no such batch")
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    monkeypatch.setattr(stream, "_vectors", broken)
+    try:
+        with pytest.raises(addnorm.AddnormError, match="no such batch"):
+            minilm.encode(docstrings(40), batch_tokens=100)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

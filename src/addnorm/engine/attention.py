@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from addnorm.engine.operators import Map
-from addnorm.engine.scores import Terms, attend, is_near, placed, product, rounding
+from addnorm.engine.scores import Terms, attend, attend_packed, is_near, placed, product, rounding
 from addnorm.engine.shared import Pass
 from addnorm.nn.attention import Attention
 from addnorm.nn.disentangled import RelativeTable
@@ -54,20 +54,29 @@ class FastAttention(nn.Module):
         value = self._heads(value, inner.value_norm, inner.value_rotary, shared)
         value = value if inner.value_residual is None else inner.value_residual(value, shared.values)
         query, key, value = (part.to(self.dtype) for part in (query, key, value))
-        mix = query.new_empty(len(x), self.widths[0], dtype=self.output.dtype)
+        window, plain = self.config.window, shared.is_plain(inner)
+        if plain and query.is_cuda and query.dtype == torch.bfloat16:
+            mix = attend_packed(query, key, value, inner.scale, window, shared.batch).flatten(1)
+        else:
+            mix = self._by_length(query, key, value, window if plain else None, shared)
+        mix = mix if inner.head_scale is None else inner.head_scale(mix)
+        return mix if inner.mix_norm is None else inner.mix_norm(mix)
+
+    def _by_length(self, query: Tensor, key: Tensor, value: Tensor, window: int | None, shared: Pass) -> Tensor:
+        """(N, H, K) each → (N, H·K); `window`: where nothing else is added to the scores."""
+        inner = self.inner
+        mix = query.new_empty(len(query), self.widths[0], dtype=self.output.dtype)
         for texts in shared.texts(query):
             q, k, v = texts.take(query), texts.take(key), texts.take(value, blank=True)
             if self.config.key_heads != self.config.heads:
                 repeats = self.config.heads // self.config.key_heads
                 k, v = k.repeat_interleave(repeats, dim=1), v.repeat_interleave(repeats, dim=1)
-            window = shared.only_window(inner)
             near = window is not None and is_near(window, q)
             bias = None if near else shared.bias(inner, texts.length, q)
             further = None if inner.disentangled is None else partial(self._distances, shared)
             terms = Terms(inner.scale, texts.lengths, bias, further, window if near else None, texts.real)
             texts.put(partial(attend, q, k, v, terms), mix, self.config.heads)
-        mix = mix if inner.head_scale is None else inner.head_scale(mix)
-        return mix if inner.mix_norm is None else inner.mix_norm(mix)
+        return mix
 
     def _project(self, x: Tensor, paired: Tensor | None, wide: Tensor | None) -> tuple[Tensor, ...]:
         if len(self.parts) == 1:

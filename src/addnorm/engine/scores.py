@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from addnorm.batch import Batch
+
 # A sum of exponentials within these has lost nothing, and its product with V cannot overflow.
 SMALLEST, LARGEST = 1e-30, 1e34
 
@@ -69,6 +71,25 @@ def attend(query: Tensor, key: Tensor, value: Tensor, terms: Terms, out: Tensor)
     for start in range(0, count, step):
         some = slice(start, start + step)
         way(query[some], key[some], value[some], terms.of(some), out[some])
+
+
+def attend_packed(
+    query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None, batch: Batch
+) -> Tensor:
+    """All texts at once by PyTorch's attention of variable lengths, on a GPU; three of (N, H, K) → (N, H, K).
+
+    Not run on a GPU so far: what is tested is that the arguments mean what the formula means.
+    """
+    from torch.nn.attention import varlen
+
+    offsets, longest = batch.offsets.to(torch.int32), max(batch.lengths)
+    sides = (-1, -1) if window is None else (window, window)
+    mixed = varlen.varlen_attn(
+        query, key, value, offsets, offsets, longest, longest, scale=scale, window_size=sides,
+        enable_gqa=query.shape[1] != key.shape[1],
+    )  # fmt: skip
+    assert isinstance(mixed, Tensor), "asked for nothing else"
+    return mixed
 
 
 def is_near(window: int, like: Tensor) -> bool:

@@ -77,18 +77,17 @@ class Pass(Context):
         """The batch's texts by length, rounded up as products of `like`'s kind need it."""
         key = ("texts", like.dtype)
         if key not in self.kept:
-            # In float32 PyTorch's kernel takes texts of one length only.
-            step, start, found = rounding(like) if like.dtype == torch.bfloat16 else 1, 0, []
+            merged = like.dtype == torch.bfloat16 and like.device.type == "cpu"
+            step, start, found = rounding(like) if merged else 1, 0, []  # PyTorch's kernel takes one length only
             for length, some in groupby(self.batch.lengths, lambda own: -(-own // step) * step):
                 found.append(Texts.of(start, tuple(some), length, like))
                 start += sum(found[-1].lengths)
             self.kept[key] = found
         return self.kept[key]
 
-    def only_window(self, attention: Attention) -> int | None:
-        """How far a query sees, where the scores have no other term that depends on places."""
-        other = self.position_bias or attention.position_bias or attention.disentangled
-        return attention.config.window if other is None else None
+    def is_plain(self, attention: Attention) -> bool:
+        """Whether nothing but a window is added to the scores."""
+        return not any((self.position_bias, attention.position_bias, attention.disentangled))
 
     def bias(self, attention: Attention, length: int, like: Tensor) -> Tensor | None:
         """The terms of the scores that depend on places alone, (H or 1, T, T), or None."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
+from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,9 +63,12 @@ def windows(
             for places in _by_size(part):
                 tokens = tokenizer.encode([prompt + part[i] for i in places], limit)
                 cut += [Tokens([], [], t.full_length) for t in tokens if t.full_length > len(t.ids)]
-                for chosen in _batches([len(t.ids) for t in tokens], batch_tokens, count):
+                batches = _batches([len(t.ids) for t in tokens], batch_tokens, count)
+                # A batch that has no company gets all of PyTorch's threads.
+                hand = submit if len(batches) > 1 or len(part) > PART else _now
+                for chosen in batches:
                     batch = model.batch([tokens[i] for i in chosen])
-                    running.append(([places[i] for i in chosen], submit(_vectors, model, engine, batch, normalize)))
+                    running.append(([places[i] for i in chosen], hand(_vectors, model, engine, batch, normalize)))
             for places, result in running:
                 vectors[places] = result.result().float().cpu().numpy()
                 advance(len(places))
@@ -78,22 +82,17 @@ def _by_size(texts: list[str]) -> Iterator[list[int]]:
     return (order[start : start + PART] for start in range(0, len(order), PART))
 
 
-def _batches(lengths: list[int], batch_tokens: int | None, workers: int) -> Iterator[list[int]]:
+def _batches(lengths: list[int], batch_tokens: int | None, workers: int) -> list[list[int]]:
     """The batches of a part, longest texts first, in each the shortest first, as the engine has them."""
     from addnorm.model import budget
 
     share = max(FEW_TOKENS, -(-sum(lengths) // workers))
-    for chosen in budget(lengths, batch_tokens or min(BATCH_TOKENS, share)):
-        chosen.reverse()
-        yield chosen
+    return [chosen[::-1] for chosen in budget(lengths, batch_tokens or min(BATCH_TOKENS, share))]
 
 
 @contextmanager
 def _workers(count: int) -> Iterator[tuple[int, Submit]]:
-    """So many threads with one of PyTorch's each; none for 1. Also how a job is given to them.
-
-    PyTorch has a number of threads for each thread that calls it, and one for threads to come: that is put back.
-    """
+    """So many threads with one of PyTorch's each, none for 1; and how a job is given to them."""
     if count == 1:
         yield 1, _now
         return
@@ -101,7 +100,7 @@ def _workers(count: int) -> Iterator[tuple[int, Submit]]:
 
     def submit(run: Callable[..., Any], *arguments: Any) -> "Future[Tensor]":
         if not started:
-            started.append(ThreadPoolExecutor(count, "addnorm", torch.set_num_threads, (1,)))
+            started.append(_start(count))
         return started[0].submit(run, *arguments)
 
     try:
@@ -109,7 +108,20 @@ def _workers(count: int) -> Iterator[tuple[int, Submit]]:
     finally:
         for pool in started:
             pool.shutdown(cancel_futures=True)
-            torch.set_num_threads(count)
+
+
+def _start(count: int) -> ThreadPoolExecutor:
+    """The threads. PyTorch keeps a number for each that calls it, and one for those to come, which is put back."""
+    pool, all_there = ThreadPoolExecutor(count, "addnorm"), Barrier(count)
+
+    def alone() -> None:
+        torch.set_num_threads(1)
+        all_there.wait()
+
+    for job in [pool.submit(alone) for _ in range(count)]:
+        job.result()
+    torch.set_num_threads(count)
+    return pool
 
 
 def _now(run: Callable[..., Tensor], *arguments: Any) -> "Future[Tensor]":
