@@ -23,7 +23,7 @@ from addnorm.nn.heads import SentenceDense, SentencePooling
 from addnorm.tokenizer import PlacedTokens, Text, Tokenizer, Tokens
 
 if TYPE_CHECKING:
-    from addnorm.engine import Engine
+    from addnorm.engine import Engine, State
     from addnorm.results import Rank
     from addnorm.tasks import Merge
     from addnorm.trace.record import Trace
@@ -60,7 +60,7 @@ class Model:
         self.pooling = SentencePooling(self.settings.modes, self.settings.normalize, dense)
         self.origin = origin
         self.name = name
-        self._engines: dict[str, tuple[Any, Any]] = {}  # by precision: the state lowered, the engine
+        self._engines: dict[str, tuple[State, Engine]] = {}  # by precision: what was lowered, the engine
 
     @property
     def config(self) -> EncoderConfig:
@@ -131,15 +131,20 @@ class Model:
         `precision`: "float32", "bfloat16", "int8", or "auto" for the faster one of the first two on this processor.
         Errors: an unknown precision.
         """
+        return self._current(precision)[1]
+
+    def _current(self, precision: str) -> "tuple[State, Engine]":
+        """The engine and what the model was when it was made."""
         from addnorm import engine
 
-        current = engine.state(self.encoder, self.pooling)
         known = self._engines.get(precision)
-        if known is None or known[0] != current:
-            sample = self._sample() if precision == "int8" else None
+        if known is None or not known[0].holds():
             # Before lowering: parameters written meanwhile make another engine next time.
-            known = self._engines[precision] = (current, engine.lower(self.encoder, precision, self.pooling, sample))
-        return known[1]
+            now = engine.State(self.encoder, self.pooling)
+            sample = self._sample() if precision == "int8" else None
+            lowered = engine.lower(self.encoder, precision, self.pooling, sample)
+            known = self._engines[precision] = (now, lowered)
+        return known
 
     def _sample(self) -> list[list[int]] | None:
         """Texts of many kinds as token ids; None without a tokenizer."""

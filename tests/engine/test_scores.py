@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from addnorm.engine import scores
+from addnorm.engine.operators import has_bfloat16
 from addnorm.engine.scores import Terms, attend
 
 ERRORS = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.03}
@@ -52,6 +53,19 @@ def test_attention(
         scores.HELD = whole
     exact = formula(*(part.double() for part in parts), 0.3, None if bias is None else bias.double())
     assert (out - exact).abs().max() <= ERRORS[dtype]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_long_texts_have_the_same_bits_in_company(dtype: torch.dtype) -> None:
+    parts = [part.to(dtype) for part in drawn(3, 2, 300, 16)]
+    together = torch.empty_like(parts[0])
+    attend(*parts, Terms(0.3, (300,) * 3), together)
+    assert (together - formula(*(part.double() for part in parts), 0.3)).abs().max() <= ERRORS[dtype]
+    for i in range(3 if dtype == torch.float32 or has_bfloat16() else 0):
+        own = [part[i : i + 1] for part in parts]
+        alone = torch.empty_like(own[0])
+        attend(*own, Terms(0.3, (300,)), alone)
+        assert torch.equal(alone[0], together[i])
 
 
 @settings(max_examples=40, deadline=None)

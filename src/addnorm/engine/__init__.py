@@ -1,6 +1,6 @@
 """The fast, inference-only lowering of an encoder."""
 
 from addnorm.engine.lower import PRECISIONS, Engine, lower
-from addnorm.engine.state import hooked, state
+from addnorm.engine.state import State
 
-__all__ = ["PRECISIONS", "Engine", "hooked", "lower", "state"]
+__all__ = ["PRECISIONS", "Engine", "State", "lower"]

@@ -53,7 +53,8 @@ class FastAttention(nn.Module):
         key = self._heads(key, inner.key_norm, inner.key_rotary, shared)
         value = self._heads(value, inner.value_norm, inner.value_rotary, shared)
         value = value if inner.value_residual is None else inner.value_residual(value, shared.values)
-        query, key, value = (part.to(self.dtype) for part in (query, key, value))
+        if self.dtype is not None:
+            query, key, value = (part.to(self.dtype) for part in (query, key, value))
         window, plain = self.config.window, shared.is_plain(inner)
         if plain and query.is_cuda and query.dtype == torch.bfloat16:
             mix = attend_packed(query, key, value, inner.scale, window, shared.batch).flatten(1)

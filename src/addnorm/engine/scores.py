@@ -68,6 +68,9 @@ def attend(query: Tensor, key: Tensor, value: Tensor, terms: Terms, out: Tensor)
     way = _near if near else _exact if plain or query.device.type != "cpu" else _whole
     size = heads * (BLOCK * (BLOCK + 2 * (terms.window or 0)) if near else length * length)
     step = max(1, HELD // size)  # texts whose scores stay in the cache
+    if step >= count:
+        way(query, key, value, terms, out)
+        return
     for start in range(0, count, step):
         some = slice(start, start + step)
         way(query[some], key[some], value[some], terms.of(some), out[some])

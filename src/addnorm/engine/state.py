@@ -1,32 +1,39 @@
 """Whether an encoder is still the one that was lowered."""
 
-from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 
-def state(*modules: nn.Module) -> tuple[Any, ...]:
-    """What changes when parameters are written or replaced, moved or cast, or parts are exchanged.
+class State:
+    """What modules consist of now, to see later whether that has changed. Cheap to ask: it is, for each text alone.
 
-    PyTorch counts the writes to a tensor; writes through `.data` or NumPy escape it.
+    Seen: parameters written, replaced, moved or cast, parts exchanged. PyTorch counts the writes to a tensor;
+    writes through `.data` or NumPy escape it.
     """
-    seen: list[Any] = []
-    for part in _parts(modules):
-        tensors = (*part._parameters.values(), *part._buffers.values())
-        seen.append((id(part), *(_state(tensor) for tensor in tensors if tensor is not None)))
-    return tuple(seen)
 
+    def __init__(self, *modules: nn.Module) -> None:
+        parts = [part for module in modules for part in module.modules()]
+        self.held = [held for part in parts for held in (part._modules, part._parameters, part._buffers)]
+        self.hooks = [hooks for part in parts for hooks in (part._forward_hooks, part._forward_pre_hooks)]
+        tensors = chain.from_iterable((*part._parameters.values(), *part._buffers.values()) for part in parts)
+        self.tensors = [tensor for tensor in tensors if tensor is not None]
+        self.counted = [tensor for tensor in self.tensors if not tensor.is_inference()]
+        self.seen = self._look()
 
-def hooked(*modules: nn.Module) -> bool:
-    """Whether someone watches or edits the modules' values, which an engine does not show."""
-    return any(part._forward_hooks or part._forward_pre_hooks for part in _parts(modules))
+    def holds(self) -> bool:
+        """Whether nothing has changed."""
+        return self.seen == self._look()
 
+    @property
+    def hooked(self) -> bool:
+        """Whether someone watches or edits the modules' values, which an engine does not show."""
+        return any(self.hooks)
 
-def _parts(modules: Iterable[nn.Module]) -> Iterable[nn.Module]:
-    return (part for module in modules for part in module.modules())
-
-
-def _state(tensor: Tensor) -> tuple[Any, ...]:
-    version = 0 if tensor.is_inference() else tensor._version
-    return id(tensor), tensor.data_ptr(), version, tensor.dtype, tensor.device
+    def _look(self) -> tuple[Any, ...]:
+        return (
+            list(map(id, chain.from_iterable(held.values() for held in self.held))),
+            [tensor.data_ptr() for tensor in self.tensors],
+            [tensor._version for tensor in self.counted],
+        )

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from addnorm.batch import Batch
 from addnorm.engine.lower import Engine
-from addnorm.engine.state import hooked
+from addnorm.engine.state import State
 from addnorm.errors import AddnormError
 from addnorm.tokenizer import Tokens
 
@@ -52,11 +52,11 @@ def windows(
         raise AddnormError(f"window {window} holds no text; give at least 1")
     if batch_tokens is not None and batch_tokens < 1:
         raise AddnormError(f"batch_tokens {batch_tokens} holds no token; give at least 1")
-    engine = model.engine(precision)
+    state, engine = model._current(precision)
     tokenizer, limit = model.reader(max_tokens)
     prompt, width = model.settings.prompt, model.pooling.width(model.config.width)
     stream, cut = _checked(texts), []
-    with _workers(1 if hooked(model.encoder, model.pooling) else torch.get_num_threads()) as (count, submit):
+    with _workers(1 if state.hooked else torch.get_num_threads()) as (count, submit):
         while part := list(islice(stream, window)):
             vectors = np.zeros((len(part), width), dtype=np.float32)
             running: list[tuple[list[int], Future[Tensor]]] = []
@@ -68,7 +68,9 @@ def windows(
                 hand = submit if len(batches) > 1 or len(part) > PART else _now
                 for chosen in batches:
                     batch = model.batch([tokens[i] for i in chosen])
-                    running.append(([places[i] for i in chosen], hand(_vectors, model, engine, batch, normalize)))
+                    running.append(
+                        ([places[i] for i in chosen], hand(_vectors, model, state, engine, batch, normalize))
+                    )
             for places, result in running:
                 vectors[places] = result.result().float().cpu().numpy()
                 advance(len(places))
@@ -130,10 +132,10 @@ def _now(run: Callable[..., Tensor], *arguments: Any) -> "Future[Tensor]":
     return done
 
 
-def _vectors(model: "Model", engine: Engine, batch: Batch, normalize: bool | None) -> Tensor:
+def _vectors(model: "Model", state: State, engine: Engine, batch: Batch, normalize: bool | None) -> Tensor:
     from addnorm.model import inference
 
-    if not hooked(model.encoder, model.pooling):
+    if not state.hooked:
         return engine.encode(batch, normalize)
     with inference(model.encoder):  # someone watches or edits the plain modules
         return model.pooling(model.encoder(batch), batch, normalize)
