@@ -113,7 +113,8 @@ def keep(found: list[Result], output: Path) -> None:
     image = target.with_name(target.name + ".svg")
     write(image, picture(found))
     write(target.with_name(target.name + ".json"), to_json(found))
-    write(target.with_name(target.name + ".md"), markdown(found, image.name, "make bench"))
+    options = f' BENCH="{" ".join(sys.argv[1:])}"' if sys.argv[1:] else ""
+    write(target.with_name(target.name + ".md"), markdown(found, image.name, "make bench" + options))
 
 
 def since(start: float) -> Callable[[str], None]:
