@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from addnorm.engine import compiled
 from addnorm.engine.operators import Map
 from addnorm.engine.scores import Terms, attend, attend_packed, is_near, placed, product, rounding
 from addnorm.engine.shared import Pass
@@ -58,6 +59,11 @@ class FastAttention(nn.Module):
         window, plain = self.config.window, shared.is_plain(inner)
         if plain and query.is_cuda and query.dtype == torch.bfloat16:
             mix = attend_packed(query, key, value, inner.scale, window, shared.batch).flatten(1)
+        elif inner.disentangled is None and compiled.takes(query, key, value):
+            mix = query.new_empty(len(query), self.widths[0], dtype=self.output.dtype)
+            like = query.new_empty(0, dtype=torch.float32)
+            bias = None if plain else shared.bias(inner, shared.batch.lengths[-1], like)
+            compiled.attend(query, key, value, shared.batch.offsets, inner.scale, mix, window, bias)
         else:
             mix = self._by_length(query, key, value, window if plain else None, shared)
         mix = mix if inner.head_scale is None else inner.head_scale(mix)

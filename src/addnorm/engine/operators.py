@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from addnorm.config import Activation
+from addnorm.engine import compiled
 from addnorm.errors import remark
 from addnorm.nn.activations import ACTIVATIONS
 
@@ -167,6 +168,8 @@ class Bytes(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, D) → (N, D) uint8."""
+        if compiled.takes(x):
+            return compiled.to_bytes(x, self.factor, self.step, self.zero)
         x = x.float()
         return _quantise(x if self.factor is None else x * self.factor, self.step, self.zero)
 

@@ -96,16 +96,17 @@ class Pass(Context):
         if self.position_bias is None and attention.position_bias is None and not masked:
             return None
         own = None if attention.position_bias is None else id(attention.position_bias)
-        key = ("bias", length, own, window if masked else None)
+        key = ("bias", length, own, window if masked else None, like.dtype)
         if key not in self.kept:
             common = None if self.position_bias is None else self.position_bias(length).to(like)
             # Only what has a window or a bias of its own asks for more than the pass's.
-            self.kept[key] = attention._bias(like.new_empty(length, 0), common)
+            bias = attention._bias(like.new_empty(length, 0), common)
+            self.kept[key] = None if bias is None else bias.contiguous()
         return self.kept[key]
 
     def rotation(self, rotary: Rotary, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """cos and sin for each token, (N, 1, width/2)."""
-        key = ("rotation", rotary.config, rotary.width)
+        key = ("rotation", rotary.config, rotary.width, dtype)
         if key not in self.kept:
             positions = self.batch.positions
             # A table from 0 on: a position's numbers come from the same place of it in every pass.

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from addnorm.config import Activation
+from addnorm.engine import compiled
 from addnorm.engine.attention import FastAttention
 from addnorm.engine.operators import Linear, Map
 from addnorm.engine.shared import Pass
@@ -77,13 +78,17 @@ class FastRotary(nn.Module):
         self.rotary = rotary
 
     def forward(self, x: Tensor, shared: Pass) -> Tensor:
-        """(N, H, K) → (N, H, K). Errors: a text longer than the limit."""
+        """(N, H, K) → (N, H, K), perhaps in place. Errors: a text longer than the limit."""
         limit, width = self.rotary.config.limit, self.rotary.width
         longest = shared.batch.lengths[-1]
         if limit is not None and longest > limit:
             raise AddnormError(
                 f"position {longest - 1} is beyond the {limit} of the model's rotation; shorten the text"
             )
+        if compiled.takes(x):
+            cos, sin = shared.rotation(self.rotary, torch.float32)
+            compiled.rotate(x, cos, sin, self.rotary.config.interleaved)
+            return x
         cos, sin = shared.rotation(self.rotary, x.dtype)
         turned = x.new_empty(x.shape)
         part, result = x[..., :width], turned[..., :width]

@@ -1,0 +1,132 @@
+"""The engine's own kernels, in C: attention without copies, and the small steps between products.
+
+PyTorch does each of these in several passes over memory. They are compiled when the package is built, once for
+each kind of processor (`hatch_build.py`), never on a user's machine at run time. Where a library is missing or
+does not run, the engine takes PyTorch's operators instead: `scores.py` for attention.
+"""
+
+import ctypes
+from ctypes import c_float, c_int64, c_uint, c_void_p
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from addnorm.engine.compiled.levels import LEVELS
+
+# How the kernels call what numbers are stored as.
+KINDS = {torch.float32: 0, torch.bfloat16: 1}
+# Multiplications from which on attention is worth the start of several threads.
+PARALLEL = 2**20
+
+
+class Task(ctypes.Structure):
+    """`struct attention` of attention.c; -1 as window: none."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("query", "key", "value", "mix")),
+        *((name, c_int64) for name in ("query_step", "key_step", "value_step", "mix_step")),
+        ("offsets", c_void_p),
+        *((name, c_int64) for name in ("texts", "heads", "key_heads", "width", "kind", "mix_kind", "window")),
+        ("bias", c_void_p),
+        ("bias_head", c_int64),
+        ("bias_step", c_int64),
+        ("scale", c_float),
+        ("next", c_int64),
+        ("failed", c_int64),
+    )
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The kernels for this processor, the best ones that run; None where there are none."""
+    for level in LEVELS:
+        path = Path(__file__).with_name(f"{level}.so")
+        if not path.exists():
+            continue
+        try:
+            kernels = ctypes.CDLL(str(path))
+        except OSError:  # for another system
+            continue
+        if kernels.addnorm_runs():
+            kernels.addnorm_attention.argtypes = [c_void_p, c_void_p, c_uint]
+            whole = c_int64, c_int64, c_int64
+            kernels.addnorm_bytes.argtypes = [c_void_p, *whole, c_int64, c_void_p, c_float, c_int64, c_void_p]
+            kernels.addnorm_rotate.argtypes = [c_void_p, *whole, *whole, c_int64, c_void_p, c_void_p]
+            return kernels
+    return None
+
+
+def takes(*tensors: Tensor) -> bool:
+    """Whether the kernels are there and compute with such tensors, (…, D) with D side by side in memory."""
+    return library() is not None and all(
+        x.dtype in KINDS and x.device.type == "cpu" and x.stride(-1) == 1 for x in tensors
+    )
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    offsets: Tensor,
+    scale: float,
+    out: Tensor,
+    window: int | None = None,
+    bias: Tensor | None = None,
+) -> None:
+    """Fill `out`, (N, H·K), with softmax(Q Kᵀ·scale + bias) V of the texts that begin and end at `offsets`, (B+1,).
+
+    query: (N, H, K), key and value: (N, H or fewer, K), of one dtype, all heads of a row side by side in memory.
+    `window`: how far a query sees; bias: (H or 1, T, T) float32 of the longest text, for the others its corner.
+    """
+    kernels = library()
+    assert kernels is not None, "ask `takes` first"
+    heads, width = query.shape[1:]
+    task = Task(
+        *(x.data_ptr() for x in (query, key, value, out)),
+        *(x.stride(0) for x in (query, key, value, out)),
+        offsets.data_ptr(), len(offsets) - 1, heads, key.shape[1], width, KINDS[query.dtype], KINDS[out.dtype],
+        -1 if window is None else window,
+        None if bias is None else bias.data_ptr(),
+        0 if bias is None or len(bias) == 1 else bias.stride(0),
+        0 if bias is None else bias.stride(1),
+        scale,
+    )  # fmt: skip
+    threads = torch.get_num_threads()
+    if threads > 1:
+        sizes = offsets.diff()
+        threads = threads if int(sizes @ sizes) * heads * width > PARALLEL else 1
+    if kernels.addnorm_attention(ctypes.byref(task), _parallel() if threads > 1 else None, threads):
+        raise MemoryError("attention: no memory for the keys and values of a text")
+
+
+def to_bytes(x: Tensor, factor: Tensor | None, step: float, zero: int) -> Tensor:
+    """round(factor·x/step) + zero, cut to 0 … 255; (N, D) → (N, D) uint8; factor: (D,) float32."""
+    kernels = library()
+    assert kernels is not None, "ask `takes` first"
+    result = torch.empty(x.shape, dtype=torch.uint8)
+    at = None if factor is None else factor.data_ptr()
+    kernels.addnorm_bytes(x.data_ptr(), KINDS[x.dtype], x.stride(0), *x.shape, at, 1 / step, zero, result.data_ptr())
+    return result
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> None:
+    """Turn the first features of each head, (N, H, K), in place; cos, sin: (N, half of them) float32.
+
+    (a, b) → (a cos - b sin, b cos + a sin), a and b neighbours where `interleaved`, else half of them apart.
+    """
+    kernels = library()
+    assert kernels is not None, "ask `takes` first"
+    half = cos.shape[-1]
+    kernels.addnorm_rotate(
+        x.data_ptr(), KINDS[x.dtype], x.stride(0), *x.shape, half, interleaved, cos.data_ptr(), sin.data_ptr()
+    )
+
+
+@cache
+def _parallel() -> c_void_p | None:
+    """The function by which PyTorch's own OpenMP starts its threads; None where it is another OpenMP than GNU's."""
+    for path in Path(torch.__file__).parent.glob("lib/libgomp*"):
+        return ctypes.cast(ctypes.CDLL(str(path)).GOMP_parallel, c_void_p)
+    return None

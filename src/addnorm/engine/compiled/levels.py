@@ -1,0 +1,7 @@
+"""The kinds of processor that the kernels are compiled for. `hatch_build.py` reads this too: no imports here."""
+
+_AVX2 = ("-mavx2", "-mfma")
+_AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl")
+
+# What the compiler is told for each, the best one first.
+LEVELS = {"avx512bf16": (*_AVX512, "-mavx512bf16"), "avx512": _AVX512, "avx2": _AVX2, "plain": ()}

@@ -1,0 +1,79 @@
+/* What an engine does row by row between its products, in one pass over memory each. */
+#include "vectors.h"
+
+/* Whether this processor has the instructions that this library is compiled for. */
+int addnorm_runs(void) {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+#if defined(__AVX512BF16__)
+    if (!__builtin_cpu_supports("avx512bf16")) return 0;
+#endif
+#if defined(__AVX512F__)
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
+        return 0;
+#endif
+#if defined(__AVX2__)
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
+#endif
+#endif
+    return 1;
+}
+
+INLINE void round_row(const void *x, int64_t width, const float *factor, float scale, float zero, uint8_t *to,
+                      const int kind) {
+    for (int64_t d = 0; d < width; d += LANES) {
+        const int64_t some = width - d;
+        floats y = load_some(x, d, some, kind) * scale;
+        if (factor) y = y * load_some(factor, d, some, FLOAT);
+        y = smaller(larger(y, all(-zero)), all(255 - zero)); /* a NaN becomes the least */
+        y = (y + WHOLE) - WHOLE + zero;
+        bytes whole = __builtin_convertvector(__builtin_convertvector(y, ints), bytes);
+        if (some >= LANES)
+            memcpy(to + d, &whole, sizeof whole);
+        else
+            for (int64_t i = 0; i < some; i++) to[d + i] = whole[i];
+    }
+}
+
+/* round(x·factor·scale) + zero, cut to 0 … 255, (rows, width) → bytes; `step`: numbers from one row of x to the next,
+   `factor` (width), or NULL. */
+void addnorm_bytes(const void *x, int64_t kind, int64_t step, int64_t rows, int64_t width, const float *factor, float scale,
+                   int64_t zero, uint8_t *to) {
+    for (int64_t i = 0; i < rows; i++, to += width)
+        if (kind == FLOAT)
+            round_row((const float *)x + i * step, width, factor, scale, zero, to, FLOAT);
+        else
+            round_row((const uint16_t *)x + i * step, width, factor, scale, zero, to, BFLOAT);
+}
+
+/* (a, b) → (a cos - b sin, b cos + a sin), in place, of the first 2·half numbers of each head: a and b are next to each
+   other where `interleaved`, else `half` apart. `cos`, `sin`: (rows, half); x: `step` from one row to the next. */
+INLINE void rotate(void *x, int64_t step, int64_t rows, int64_t heads, int64_t width, int64_t half, int64_t interleaved,
+                   const float *cos, const float *sin, const int kind) {
+    for (int64_t i = 0; i < rows; i++, cos += half, sin += half)
+        for (int64_t h = 0; h < heads; h++) {
+            const int64_t head = i * step + h * width;
+            int64_t d = 0;
+            for (; !interleaved && d + LANES <= half; d += LANES) {
+                const floats a = load_as(x, head + d, kind), b = load_as(x, head + half + d, kind);
+                const floats c = load(cos + d), s = load(sin + d);
+                store_as(x, head + d, a * c - b * s, kind);
+                store_as(x, head + half + d, b * c + a * s, kind);
+            }
+            for (; d < half; d++) {
+                const int64_t first = head + (interleaved ? 2 * d : d), second = first + (interleaved ? 1 : half);
+                const float a = number(x, first, kind), b = number(x, second, kind);
+                set_number(x, first, a * cos[d] - b * sin[d], kind);
+                set_number(x, second, b * cos[d] + a * sin[d], kind);
+            }
+        }
+}
+
+void addnorm_rotate(void *x, int64_t kind, int64_t step, int64_t rows, int64_t heads, int64_t width, int64_t half, int64_t interleaved,
+                    const float *cos, const float *sin) {
+    if (kind == FLOAT)
+        rotate(x, step, rows, heads, width, half, interleaved, cos, sin, FLOAT);
+    else
+        rotate(x, step, rows, heads, width, half, interleaved, cos, sin, BFLOAT);
+}

@@ -1,0 +1,169 @@
+/* Vectors as wide as the processor's, through the vector types of GCC and Clang: one source for every processor. */
+#pragma once
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__AVX512F__)
+#define LANES 16
+#elif defined(__AVX2__)
+#define LANES 8
+#else
+#define LANES 4
+#endif
+
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#define HAS_PAIRS 1
+#else
+#define HAS_PAIRS 0
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float floats __attribute__((vector_size(4 * LANES)));
+typedef int32_t ints __attribute__((vector_size(4 * LANES)));
+typedef uint32_t words __attribute__((vector_size(4 * LANES)));
+typedef uint16_t halves __attribute__((vector_size(2 * LANES)));
+typedef uint8_t bytes __attribute__((vector_size(LANES)));
+
+/* What numbers are stored as. */
+enum { FLOAT = 0, BFLOAT = 1 };
+
+INLINE floats all(float x) { return x - (floats){}; }
+
+/* Anywhere in memory, also where something else than floats is. */
+typedef floats loose_floats __attribute__((aligned(1), may_alias));
+typedef halves loose_halves __attribute__((aligned(1), may_alias));
+
+INLINE floats load(const void *from) { return *(const loose_floats *)from; }
+
+INLINE void store(void *to, floats x) { *(loose_floats *)to = x; }
+
+INLINE floats where(ints condition, floats yes, floats no) {
+    return (floats)((condition & (ints)yes) | (~condition & (ints)no));
+}
+
+INLINE floats larger(floats a, floats b) { return where(a > b, a, b); }
+
+INLINE floats smaller(floats a, floats b) { return where(a < b, a, b); }
+
+/* The upper half of each number's bits, rounded to even. A NaN stays one. */
+INLINE halves narrowed(floats x) {
+#if HAS_PAIRS
+    return (halves)_mm512_cvtneps_pbh((__m512)x);
+#endif
+    words bits = (words)x;
+    words rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    words quiet = (bits >> 16) | 0x40;
+    words nan = (words)(x != x);
+    return __builtin_convertvector((quiet & nan) | (rounded & ~nan), halves);
+}
+
+INLINE floats widened(halves x) { return (floats)(__builtin_convertvector(x, words) << 16); }
+
+INLINE float wide(uint16_t x) {
+    uint32_t bits = (uint32_t)x << 16;
+    float y;
+    memcpy(&y, &bits, sizeof y);
+    return y;
+}
+
+/* LANES numbers of a kind as floats, and the way back. */
+INLINE floats load_as(const void *from, int64_t at, const int kind) {
+    if (kind == FLOAT) return load((const float *)from + at);
+    return widened(*(const loose_halves *)((const uint16_t *)from + at));
+}
+
+INLINE void store_as(void *to, int64_t at, floats x, const int kind) {
+    if (kind == FLOAT)
+        store((float *)to + at, x);
+    else
+        *(loose_halves *)((uint16_t *)to + at) = narrowed(x);
+}
+
+/* One number. */
+INLINE float number(const void *from, int64_t at, const int kind) {
+    return kind == FLOAT ? ((const float *)from)[at] : wide(((const uint16_t *)from)[at]);
+}
+
+INLINE void set_number(void *to, int64_t at, float x, const int kind) {
+    if (kind == FLOAT)
+        ((float *)to)[at] = x;
+    else
+        ((uint16_t *)to)[at] = narrowed(all(x))[0];
+}
+
+/* The first `count` of them, the others 0. */
+INLINE floats load_some(const void *from, int64_t at, int64_t count, const int kind) {
+    if (count >= LANES) return load_as(from, at, kind);
+    float x[LANES] = {0};
+    for (int64_t i = 0; i < count; i++) x[i] = number(from, at + i, kind);
+    return load(x);
+}
+
+INLINE void store_some(void *to, int64_t at, int64_t count, floats x, const int kind) {
+    if (count >= LANES) {
+        store_as(to, at, x, kind);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) set_number(to, at + i, x[i], kind);
+}
+
+/* Over all lanes, in pairs at growing distance. */
+#define SHUFFLED_16(x, s) __builtin_shufflevector(x, x, 0 ^ s, 1 ^ s, 2 ^ s, 3 ^ s, 4 ^ s, 5 ^ s, 6 ^ s, 7 ^ s, 8 ^ s, \
+                                                  9 ^ s, 10 ^ s, 11 ^ s, 12 ^ s, 13 ^ s, 14 ^ s, 15 ^ s)
+#define SHUFFLED_8(x, s) __builtin_shufflevector(x, x, 0 ^ s, 1 ^ s, 2 ^ s, 3 ^ s, 4 ^ s, 5 ^ s, 6 ^ s, 7 ^ s)
+#define SHUFFLED_4(x, s) __builtin_shufflevector(x, x, 0 ^ s, 1 ^ s, 2 ^ s, 3 ^ s)
+#if LANES == 16
+#define SHUFFLED SHUFFLED_16
+#elif LANES == 8
+#define SHUFFLED SHUFFLED_8
+#else
+#define SHUFFLED SHUFFLED_4
+#endif
+
+INLINE float sum_of(floats x) {
+#if LANES > 8
+    x = x + SHUFFLED(x, 8);
+#endif
+#if LANES > 4
+    x = x + SHUFFLED(x, 4);
+#endif
+    x = x + SHUFFLED(x, 2);
+    x = x + SHUFFLED(x, 1);
+    return x[0];
+}
+
+INLINE float largest_of(floats x) {
+#if LANES > 8
+    x = larger(x, SHUFFLED(x, 8));
+#endif
+#if LANES > 4
+    x = larger(x, SHUFFLED(x, 4));
+#endif
+    x = larger(x, SHUFFLED(x, 2));
+    x = larger(x, SHUFFLED(x, 1));
+    return x[0];
+}
+
+/* To whole numbers: adding 1.5·2^23 leaves no room for a fraction. For |x| < 2^22. */
+#define WHOLE 12582912.0f
+
+/* exp(x) for x ≤ 0, below -87 as if that: 2^n·exp(r), exp(r) by the polynomial with the least largest error for
+   |r| ≤ ln 2 / 2: of degree 5, relative 1.4e-7; `rough`, for results in bfloat16, of degree 3, 7.5e-5. */
+INLINE floats exponential(floats x, const int rough) {
+    floats bounded = where(x < -87.0f, all(-87.0f), x); /* a NaN stays one */
+    floats shifted = bounded * 1.44269504f + WHOLE;
+    floats n = shifted - WHOLE;
+    floats r = bounded - n * 0.693145752f; /* ln 2 in two parts, the first with few bits */
+    floats series;
+    r = r - n * 1.42860677e-6f;
+    if (rough)
+        series = ((0.165668219f * r + 0.504964232f) * r + 1.00016427f) * r + 0.999928057f;
+    else
+        series = ((((0.00829764828f * r + 0.0419154316f) * r + 0.166675746f) * r + 0.499988943f) * r + 0.999999702f) *
+                     r + 1.00000012f;
+    ints power = ((ints)shifted - (ints)all(WHOLE)) << 23; /* adds n to the exponent */
+    return (floats)((ints)series + power);
+}
