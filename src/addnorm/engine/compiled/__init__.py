@@ -39,28 +39,33 @@ class Task(ctypes.Structure):
 
 
 @cache
-def library() -> ctypes.CDLL | None:
-    """The kernels for this processor, the best ones that run; None where there are none."""
-    for level in LEVELS:
-        path = Path(__file__).with_name(f"{level}.so")
-        if not path.exists():
-            continue
-        try:
-            kernels = ctypes.CDLL(str(path))
-        except OSError:  # for another system
-            continue
-        if kernels.addnorm_runs():
-            kernels.addnorm_attention.argtypes = [c_void_p, c_void_p, c_uint]
-            whole = c_int64, c_int64, c_int64
-            kernels.addnorm_bytes.argtypes = [c_void_p, *whole, c_int64, c_void_p, c_float, c_int64, c_void_p]
-            kernels.addnorm_rotate.argtypes = [c_void_p, *whole, *whole, c_int64, c_void_p, c_void_p]
-            return kernels
-    return None
+def library(level: str) -> ctypes.CDLL | None:
+    """The kernels of a level; None where they were not compiled or this processor cannot run them."""
+    path = Path(__file__).with_name(f"{level}.so")
+    if not path.exists():
+        return None
+    try:
+        kernels = ctypes.CDLL(str(path))
+    except OSError:  # for another system
+        return None
+    if not kernels.addnorm_runs():
+        return None
+    whole = c_int64, c_int64, c_int64
+    kernels.addnorm_attention.argtypes = [c_void_p, c_void_p, c_uint]
+    kernels.addnorm_bytes.argtypes = [c_void_p, *whole, c_int64, c_void_p, c_float, c_int64, c_void_p]
+    kernels.addnorm_rotate.argtypes = [c_void_p, *whole, *whole, c_int64, c_void_p, c_void_p]
+    return kernels
+
+
+@cache
+def best() -> ctypes.CDLL | None:
+    """The best kernels that run here."""
+    return next(filter(None, map(library, LEVELS)), None)
 
 
 def takes(*tensors: Tensor) -> bool:
     """Whether the kernels are there and compute with such tensors, (…, D) with D side by side in memory."""
-    return library() is not None and all(
+    return best() is not None and all(
         x.dtype in KINDS and x.device.type == "cpu" and x.stride(-1) == 1 for x in tensors
     )
 
@@ -80,7 +85,7 @@ def attend(
     query: (N, H, K), key and value: (N, H or fewer, K), of one dtype, all heads of a row side by side in memory.
     `window`: how far a query sees; bias: (H or 1, T, T) float32 of the longest text, for the others its corner.
     """
-    kernels = library()
+    kernels = best()
     assert kernels is not None, "ask `takes` first"
     heads, width = query.shape[1:]
     task = Task(
@@ -103,7 +108,7 @@ def attend(
 
 def to_bytes(x: Tensor, factor: Tensor | None, step: float, zero: int) -> Tensor:
     """round(factor·x/step) + zero, cut to 0 … 255; (N, D) → (N, D) uint8; factor: (D,) float32."""
-    kernels = library()
+    kernels = best()
     assert kernels is not None, "ask `takes` first"
     result = torch.empty(x.shape, dtype=torch.uint8)
     at = None if factor is None else factor.data_ptr()
@@ -116,7 +121,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> None:
 
     (a, b) → (a cos - b sin, b cos + a sin), a and b neighbours where `interleaved`, else half of them apart.
     """
-    kernels = library()
+    kernels = best()
     assert kernels is not None, "ask `takes` first"
     half = cos.shape[-1]
     kernels.addnorm_rotate(

@@ -163,10 +163,11 @@ INLINE float exponentials(float *scores, const float *bias, float scale, int64_t
         if (bias || partly) store(scores + j, s);
         most = larger(s, most);
     }
-    const float largest = largest_of(most), factor = bias ? 1 : scale;
+    /* exp(x) is 2^(x·log2 e). */
+    const float factor = 1.44269504f * (bias ? 1 : scale), largest = largest_of(most) * factor;
     floats total = {};
     for (int64_t j = first; j < last; j += LANES) {
-        floats weights = exponential((load(scores + j) - largest) * factor, pairs);
+        floats weights = power_of_two(load(scores + j) * factor - largest, pairs);
         total = total + weights;
         store_as(scores, j, weights, pairs ? BFLOAT : FLOAT); /* over scores that are read already */
     }

@@ -26,7 +26,7 @@ INLINE void round_row(const void *x, int64_t width, const float *factor, float s
         const int64_t some = width - d;
         floats y = load_some(x, d, some, kind) * scale;
         if (factor) y = y * load_some(factor, d, some, FLOAT);
-        y = smaller(larger(y, all(-zero)), all(255 - zero)); /* a NaN becomes the least */
+        y = smaller(larger(y, all(-zero)), all(255 - zero)); /* no number: the least */
         y = (y + WHOLE) - WHOLE + zero;
         bytes whole = __builtin_convertvector(__builtin_convertvector(y, ints), bytes);
         if (some >= LANES)

@@ -12,8 +12,12 @@
 #define LANES 4
 #endif
 
-#if defined(__AVX512BF16__)
+#if LANES > 4
 #include <immintrin.h>
+#endif
+
+/* Whether products of pairs of bfloat16 numbers are there. */
+#if defined(__AVX512BF16__)
 #define HAS_PAIRS 1
 #else
 #define HAS_PAIRS 0
@@ -44,9 +48,17 @@ INLINE floats where(ints condition, floats yes, floats no) {
     return (floats)((condition & (ints)yes) | (~condition & (ints)no));
 }
 
+/* b where one of them is no number. */
+#if LANES == 16
+INLINE floats larger(floats a, floats b) { return (floats)_mm512_max_ps((__m512)a, (__m512)b); }
+INLINE floats smaller(floats a, floats b) { return (floats)_mm512_min_ps((__m512)a, (__m512)b); }
+#elif LANES == 8
+INLINE floats larger(floats a, floats b) { return (floats)_mm256_max_ps((__m256)a, (__m256)b); }
+INLINE floats smaller(floats a, floats b) { return (floats)_mm256_min_ps((__m256)a, (__m256)b); }
+#else
 INLINE floats larger(floats a, floats b) { return where(a > b, a, b); }
-
 INLINE floats smaller(floats a, floats b) { return where(a < b, a, b); }
+#endif
 
 /* The upper half of each number's bits, rounded to even. A NaN stays one. */
 INLINE halves narrowed(floats x) {
@@ -150,20 +162,15 @@ INLINE float largest_of(floats x) {
 /* To whole numbers: adding 1.5·2^23 leaves no room for a fraction. For |x| < 2^22. */
 #define WHOLE 12582912.0f
 
-/* exp(x) for x ≤ 0, below -87 as if that: 2^n·exp(r), exp(r) by the polynomial with the least largest error for
-   |r| ≤ ln 2 / 2: of degree 5, relative 1.4e-7; `rough`, for results in bfloat16, of degree 3, 7.5e-5. */
-INLINE floats exponential(floats x, const int rough) {
-    floats bounded = where(x < -87.0f, all(-87.0f), x); /* a NaN stays one */
-    floats shifted = bounded * 1.44269504f + WHOLE;
-    floats n = shifted - WHOLE;
-    floats r = bounded - n * 0.693145752f; /* ln 2 in two parts, the first with few bits */
-    floats series;
-    r = r - n * 1.42860677e-6f;
+/* 2^x for x ≤ 0, below -126 as if that: 2^n·2^r, 2^r by the polynomial with the least largest error for |r| ≤ 1/2: of
+   degree 5, relative 1.5e-7; `rough`, for results in bfloat16, of degree 3, 7.5e-5. */
+INLINE floats power_of_two(floats x, const int rough) {
+    floats bounded = larger(all(-126.0f), x), shifted = bounded + WHOLE;
+    floats r = bounded - (shifted - WHOLE), series;
     if (rough)
-        series = ((0.165668219f * r + 0.504964232f) * r + 1.00016427f) * r + 0.999928057f;
+        series = ((0.0551715381f * r + 0.242612064f) * r + 0.693261087f) * r + 0.999927998f;
     else
-        series = ((((0.00829764828f * r + 0.0419154316f) * r + 0.166675746f) * r + 0.499988943f) * r + 0.999999702f) *
+        series = ((((0.00132764492f * r + 0.00967556424f) * r + 0.0555071346f) * r + 0.240221187f) * r + 0.693146944f) *
                      r + 1.00000012f;
-    ints power = ((ints)shifted - (ints)all(WHOLE)) << 23; /* adds n to the exponent */
-    return (floats)((ints)series + power);
+    return (floats)((ints)series + ((ints)shifted << 23)); /* adds n to the exponent */
 }

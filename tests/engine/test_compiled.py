@@ -1,0 +1,185 @@
+"""The kernels in C against the formulas: every level that this processor runs."""
+
+import ctypes
+import shutil
+from functools import cache
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from addnorm.config import RotaryConfig
+from addnorm.engine import compiled
+from addnorm.engine.compiled.levels import LEVELS
+from addnorm.nn.positions import Rotary
+
+ERRORS = {torch.float32: 2e-6, torch.bfloat16: 0.02}
+
+
+@cache
+def running() -> dict[str, ctypes.CDLL]:
+    return {level: kernels for level in LEVELS if (kernels := compiled.library(level)) is not None}
+
+
+@pytest.fixture(params=list(LEVELS))
+def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The kernels of one level in the place of the best one."""
+    if request.param not in running():
+        pytest.skip(f"no kernels for {request.param} here")
+    monkeypatch.setattr(compiled, "best", lambda: running()[request.param])
+    return request.param
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def offsets_of(lengths: list[int]) -> Tensor:
+    return torch.tensor([0, *lengths]).cumsum(0)
+
+
+def formula(
+    parts: list[Tensor], lengths: list[int], scale: float, window: int | None = None, bias: Tensor | None = None
+) -> Tensor:
+    """In float64, text by text: three of (N, H or fewer, K) → (N, H·K)."""
+    heads, mixed = parts[0].shape[1], []
+    for texts in zip(*(part.double().split(lengths) for part in parts), strict=True):
+        q, k, v = (t.repeat_interleave(heads // t.shape[1], 1).transpose(0, 1) for t in texts)  # (H, T, K)
+        s = q @ k.transpose(1, 2) * scale
+        place = torch.arange(s.shape[-1])
+        if bias is not None:
+            s = s + bias[:, : len(place), : len(place)]
+        if window is not None:
+            s = s.masked_fill((place - place[:, None]).abs() > window, float("-inf"))
+        mixed.append((s.softmax(-1) @ v).transpose(0, 1).flatten(1))
+    return torch.cat(mixed)
+
+
+def attended(parts: list[Tensor], lengths: list[int], *terms: object, dtype: torch.dtype | None = None) -> Tensor:
+    out = parts[0].new_full((len(parts[0]), parts[0].shape[1:].numel()), float("nan"), dtype=dtype)
+    compiled.attend(*parts, offsets_of(lengths), 0.3, out, *terms)  # type: ignore[arg-type]
+    return out
+
+
+def test_kernels_are_compiled_where_there_is_a_compiler() -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler here")
+    assert running()
+    assert compiled.best() is next(iter(running().values()))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    dtypes=st.tuples(st.sampled_from(list(ERRORS)), st.sampled_from(list(ERRORS))),
+    lengths=st.lists(st.integers(1, 70), min_size=1, max_size=4),
+    heads=st.sampled_from(((1, 1), (3, 3), (4, 2), (4, 1))),
+    width=st.sampled_from((1, 4, 5, 16, 20, 32, 64, 80)),
+    window=st.sampled_from((None, 0, 1, 5, 16, 40)),
+    bias=st.sampled_from((0, 1, 2)),
+    name=st.sampled_from(sorted(running()) or [""]),
+)
+def test_attention(
+    dtypes: tuple[torch.dtype, torch.dtype],
+    lengths: list[int],
+    heads: tuple[int, int],
+    width: int,
+    window: int | None,
+    bias: int,
+    name: str,
+) -> None:
+    if not name:
+        pytest.skip("no kernels here")
+    count, longest = sum(lengths), max(lengths)
+    whole = drawn(count, (heads[0] + 2 * heads[1]) * width).to(dtypes[0])
+    sizes = [heads[0] * width, heads[1] * width, heads[1] * width]
+    parts = [part.view(count, -1, width) for part in whole.split(sizes, 1)]
+    terms = drawn(heads[0] if bias == 2 else 1, longest, longest, seed=1) if bias else None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "best", lambda: running()[name])
+        out = attended(parts, lengths, window, terms, dtype=dtypes[1])
+    exact = formula(parts, lengths, 0.3, window, terms)
+    assert (out - exact).abs().max() <= max(ERRORS[dtype] for dtype in dtypes) * max(1, float(exact.abs().max()))
+
+
+@pytest.mark.parametrize("dtype", list(ERRORS))
+@pytest.mark.parametrize("window", [None, 33])
+def test_same_bits_alone_in_company_and_with_two_threads(level: str, dtype: torch.dtype, window: int | None) -> None:
+    lengths = [1, 150, 7, 64, 150, 3, 300]
+    parts = [part.contiguous() for part in drawn(3, sum(lengths), 12, 32).to(dtype)]
+    company = attended(parts, lengths, window)
+    torch.set_num_threads(2)
+    try:
+        together = attended(parts, lengths, window)
+    finally:
+        torch.set_num_threads(1)
+    assert torch.equal(company, together)
+    for i, own in enumerate(company.split(lengths)):
+        alone = [part.split(lengths)[i].clone() for part in parts]
+        assert torch.equal(own, attended(alone, lengths[i : i + 1], window))
+
+
+@pytest.mark.parametrize("dtype", list(ERRORS))
+@pytest.mark.parametrize("size", [1e-3, 30.0])
+def test_tiny_and_large_scores(level: str, dtype: torch.dtype, size: float) -> None:
+    parts = list((drawn(3, 40, 2, 16) * size).to(dtype))
+    exact = formula(parts, [40], 0.3)
+    assert (attended(parts, [40]) - exact).abs().max() <= ERRORS[dtype] * 4 * exact.abs().max()
+
+
+@pytest.mark.parametrize("dtype", list(ERRORS))
+@pytest.mark.parametrize("part", [0, 1, 2])
+def test_a_nan_stays_in_its_text(level: str, dtype: torch.dtype, part: int) -> None:
+    parts = list(drawn(3, 20, 2, 16).to(dtype))
+    parts[part][3, 1, 2] = float("nan")
+    out = attended(parts, [10, 10]).view(20, 2, 16)
+    assert out[3, 1].isnan().any()
+    assert not out[10:].isnan().any()
+    assert not out[:, 0].isnan().any()
+
+
+def test_a_bias_that_forbids_keys_gives_them_nothing(level: str) -> None:
+    parts = list(drawn(3, 20, 2, 16))
+    bias = torch.zeros(1, 20, 20)
+    bias[:, :, 5:] = float("-inf")
+    assert (attended(parts, [20], None, bias) - formula(parts, [20], 0.3, None, bias)).abs().max() < 2e-6
+
+
+@pytest.mark.parametrize("width", [1, 16, 37, 384])
+@pytest.mark.parametrize("dtype", list(ERRORS))
+@pytest.mark.parametrize("evened", [False, True])
+def test_bytes(level: str, width: int, dtype: torch.dtype, evened: bool) -> None:
+    whole = (drawn(9, width + 3) * 40).to(dtype)
+    whole[0, :2], whole[1, :2] = float("inf"), float("-inf")
+    x = whole[:, :width]  # rows with something between them
+    factor = torch.linspace(0.5, 2, width) if evened else None
+    y = x.float() if factor is None else x.float() * factor
+    expected = (y * (1 / 0.25)).double().round().add(100).clamp(0, 255)
+    found = compiled.to_bytes(x, factor, 0.25, 100)
+    assert found.dtype == torch.uint8
+    # A number between two bytes may go either way: the factor is multiplied in another order.
+    assert (found - expected).abs().max() <= (1 if evened else 0)
+    assert (found != expected).double().mean() < 0.01
+    assert compiled.to_bytes(torch.full((1, width), float("nan")), None, 0.25, 100).max() == 0
+
+
+@pytest.mark.parametrize("dtype", list(ERRORS))
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize(("width", "turned"), [(16, 16), (64, 64), (20, 20), (24, 10)])
+def test_rotation(level: str, dtype: torch.dtype, interleaved: bool, width: int, turned: int) -> None:
+    rotary = Rotary(RotaryConfig(width=turned, interleaved=interleaved), width)
+    positions = torch.tensor([0, 1, 2, 50, 7, 300])
+    x = drawn(6, 3, width).to(dtype)
+    cos, sin = (table.flatten(1) for table in rotary._tables(positions, torch.float32))
+    expected = rotary(x.double(), positions)
+    compiled.rotate(x, cos, sin, interleaved)
+    assert (x - expected).abs().max() <= (0.02 if dtype == torch.bfloat16 else 3e-5)
+
+
+def test_what_the_kernels_do_not_take() -> None:
+    x = drawn(4, 6)
+    assert compiled.takes(x) == (compiled.best() is not None)
+    assert not compiled.takes(x.double())
+    assert not compiled.takes(x.T)
+    assert not compiled.takes(x, x.half())
