@@ -1,7 +1,8 @@
-"""oneDNN's linear maps with weights packed once: the only place that touches PyTorch's private operators.
+"""Linear maps with weights packed once, by our own kernels or oneDNN's.
 
-They are what PyTorch's own compiler calls. Each is tried at first use; where one is absent or gives other numbers
-the public `F.linear` takes its place, with one remark.
+This is the only place that touches PyTorch's private operators. Our kernels come first, where the processor has their
+instructions. oneDNN's operators are what PyTorch's own compiler calls; each is tried at first use, and where one is
+absent or gives other numbers the public `F.linear` takes its place, with one remark.
 
 Why they are worth it apart from speed: a row of the result has the same bits whatever other rows there are, for
 any number of rows and with one thread or two. MKL behind `F.linear` does not do that below about 12 rows.
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from addnorm.config import Activation
 from addnorm.engine import compiled
+from addnorm.engine.compiled.linear import ADD, MULTIPLY, Product, fits
 from addnorm.errors import remark
 from addnorm.nn.activations import ACTIVATIONS
 
@@ -43,28 +45,39 @@ class Map(nn.Module):
         """residual + W x + b, (N, in), (N, out) → (N, out)."""
         raise NotImplementedError
 
+    def times(self, x: Tensor, gate: Tensor) -> Tensor:
+        """gate·(W x + b), (N, in), (N, out) → (N, out)."""
+        return self(x) * gate
+
 
 class Linear(Map):
     """φ(W x + b), without gradients, in the weight's dtype. Shapes: (N, in) → (N, out).
 
     Float32 and bfloat16 on a CPU are packed; anything else goes through `F.linear`. The bits of a row do not
-    depend on the others where `packed` is true.
+    depend on the others where there is a `product`, or `packed` is true.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, activation: Activation | None = None) -> None:
         super().__init__()
         weight, bias = weight.detach(), None if bias is None else bias.detach()
         self.dtype = weight.dtype
-        fits = self.dtype in (torch.float32, torch.bfloat16) and weight.device.type == "cpu" and weight.numel() > 0
-        self.packed = fits and _works(activation, self.dtype)
+        self.activation = None if activation is None else ACTIVATIONS[activation]()
+        on_cpu = weight.device.type == "cpu" and weight.numel() > 0
+        own = on_cpu and fits(self.dtype, weight.shape[1], activation)
+        self.product = Product(weight, bias, activation, self.dtype) if own else None
+        if own:
+            return
+        packs = on_cpu and self.dtype in (torch.float32, torch.bfloat16)
+        self.packed = packs and _works(activation, self.dtype)
         self.rows = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None) if self.packed else weight
         self.offset = bias
         self.name, self.variant = _fused(activation)
-        self.activation = None if activation is None else ACTIVATIONS[activation]()
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, in) → (N, out)."""
         x = x.to(self.dtype)
+        if self.product is not None:
+            return self.product(x)
         if self.packed:
             return _pointwise(x, self.rows, self.offset, self.name, self.variant)
         x = F.linear(x, self.rows, self.offset)
@@ -72,9 +85,17 @@ class Linear(Map):
 
     def plus(self, x: Tensor, residual: Tensor) -> Tensor:
         """residual + W x + b, for a map without activation; (N, in), (N, out) → (N, out)."""
+        if self.product is not None and residual.dtype == self.dtype:
+            return self.product(x.to(self.dtype), residual, ADD)
+        if self.product is not None:
+            return residual + self(x)
         if self.packed and residual.dtype == self.dtype and _adds(self.dtype):
             return _pointwise_add(x.to(self.dtype), residual, self.rows, self.offset)
         return residual + self(x)
+
+    def times(self, x: Tensor, gate: Tensor) -> Tensor:
+        """gate·(W x + b), (N, in), (N, out) → (N, out)."""
+        return super().times(x, gate) if self.product is None else self.product(x.to(self.dtype), gate, MULTIPLY)
 
 
 def has_bfloat16() -> bool:
@@ -174,12 +195,14 @@ class Bytes(nn.Module):
         return _quantise(x if self.factor is None else x * self.factor, self.step, self.zero)
 
 
-class ByteLinear(nn.Module):
+class ByteLinear(Map):
     """φ(W x + b) of bytes, weights as bytes with a step a row. Shapes: (N, in) uint8 → (N, out).
 
     `reads`: what the bytes of x stand for; `writes`: the same of the result, or its dtype. The sums are of whole
     numbers, so exact: the bits of a row do not depend on the others.
     """
+
+    dtype = torch.uint8
 
     def __init__(
         self,
@@ -192,23 +215,39 @@ class ByteLinear(nn.Module):
         super().__init__()
         step = weight.detach().float().abs().amax(1).clamp(min=1e-12) / 127
         whole = (weight.detach().float() / step[:, None]).round().to(torch.int8)
+        self.offset = None if bias is None else bias.detach().float()
+        self.writes = (writes.step, writes.zero, torch.uint8) if isinstance(writes, Bytes) else (1.0, 0, writes)
+        own = fits(torch.int8, whole.shape[1], activation)
+        self.product = self._product(whole, step * reads.step, reads.zero, activation) if own else None
+        if own:
+            return
         self.rows = torch.ops.onednn.qlinear_prepack(whole.contiguous(), None)
         self.steps, self.zeros = step, torch.zeros(len(step), dtype=torch.int32)
-        self.offset = None if bias is None else bias.detach().float()
         self.reads = (reads.step, reads.zero)
-        as_bytes = isinstance(writes, Bytes)
-        self.writes = (writes.step, writes.zero, torch.uint8) if as_bytes else (1.0, 0, writes)  # type: ignore[union-attr]
         self.name, self.variant = _fused(activation)
+
+    def _product(self, whole: Tensor, steps: Tensor, zero: int, activation: Activation | None) -> Product:
+        step, offset, dtype = self.writes
+        taken = whole.to(torch.int32).sum(1) * zero
+        return Product(whole, self.offset, activation, dtype, 1 / step, offset, steps, taken)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, in) → (N, out)."""
+        if self.product is not None:
+            return self.product(x)
         weight = (self.rows, self.steps, self.zeros)
         return torch.ops.onednn.qlinear_pointwise(
             x, *self.reads, *weight, self.offset, *self.writes, self.name, [], self.variant
         )
 
+    def times(self, x: Tensor, gate: Tensor) -> Tensor:
+        """gate·(W x + b), (N, in), (N, out) → (N, out)."""
+        return super().times(x, gate) if self.product is None else self.product(x, gate, MULTIPLY)
+
     def add_to(self, total: Tensor, x: Tensor) -> Tensor:
         """total ← total + W x + b, for a float32 result; (N, out), (N, in) → (N, out), the very same."""
+        if self.product is not None:
+            return self.product(x, total, ADD, total)
         weight = (self.rows, self.steps, self.zeros)
         return torch.ops.onednn.qlinear_pointwise.binary(
             x, *self.reads, *weight, total, self.offset, *self.writes, 1.0, 0, "sum", 1.0, "none", [], ""

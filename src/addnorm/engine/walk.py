@@ -29,14 +29,14 @@ from addnorm.nn.positions import Rotary
 class FastFeedForward(nn.Module):
     """A `FeedForward` with its activation computed in the product before it. Shapes: (N, D) → (N, D)."""
 
-    def __init__(self, first: nn.Module, up: nn.Module | None, norm: nn.Module | None, down: Map) -> None:
+    def __init__(self, first: nn.Module, up: Map | None, norm: nn.Module | None, down: Map) -> None:
         super().__init__()
         self.first, self.up, self.norm, self.down = first, up, norm, down
 
     def inner(self, x: Tensor) -> Tensor:
         """(N, D) → (N, F)."""
         h = self.first(x)
-        h = h if self.up is None else h * self.up(x)
+        h = h if self.up is None else self.up.times(x, h)
         return h if self.norm is None else self.norm(h)
 
     def forward(self, x: Tensor) -> Tensor:

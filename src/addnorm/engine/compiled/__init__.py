@@ -1,8 +1,9 @@
-"""The engine's own kernels, in C: attention without copies, and the small steps between products.
+"""The engine's own kernels, in C: linear maps with what follows them, attention without copies, small steps.
 
-PyTorch does each of these in several passes over memory. They are compiled when the package is built, once for
-each kind of processor (`hatch_build.py`), never on a user's machine at run time. Where a library is missing or
-does not run, the engine takes PyTorch's operators instead: `scores.py` for attention.
+PyTorch does these in several passes over memory, and its products are slow for few rows. They are compiled when the
+package is built, once for each kind of processor (`hatch_build.py`), never on a user's machine at run time. Where a
+library is missing or does not run, the engine takes PyTorch's operators instead: oneDNN's maps (`operators.py`) and
+`scores.py`.
 """
 
 import ctypes
@@ -17,7 +18,7 @@ from addnorm.engine.compiled.levels import LEVELS
 
 # How the kernels call what numbers are stored as.
 KINDS = {torch.float32: 0, torch.bfloat16: 1}
-# Multiplications from which on attention is worth the start of several threads.
+# Multiplications from which on work is worth the start of several threads.
 PARALLEL = 2**20
 
 
@@ -51,7 +52,10 @@ def library(level: str) -> ctypes.CDLL | None:
     if not kernels.addnorm_runs():
         return None
     whole = c_int64, c_int64, c_int64
-    kernels.addnorm_attention.argtypes = [c_void_p, c_void_p, c_uint]
+    threads = c_void_p, c_uint
+    kernels.addnorm_attention.argtypes = [c_void_p, *threads]
+    kernels.addnorm_linear.argtypes = [c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_void_p, *whole, *threads]
+    kernels.addnorm_place.argtypes = [c_void_p, c_int64, c_int64, c_void_p]
     kernels.addnorm_bytes.argtypes = [c_void_p, *whole, c_int64, c_void_p, c_float, c_int64, c_void_p]
     kernels.addnorm_rotate.argtypes = [c_void_p, *whole, *whole, c_int64, c_void_p, c_void_p]
     return kernels
@@ -98,11 +102,11 @@ def attend(
         0 if bias is None else bias.stride(1),
         scale,
     )  # fmt: skip
-    threads = torch.get_num_threads()
-    if threads > 1:
+    threads: tuple[c_void_p | None, int] = (None, 1)
+    if torch.get_num_threads() > 1:
         sizes = offsets.diff()
-        threads = threads if int(sizes @ sizes) * heads * width > PARALLEL else 1
-    if kernels.addnorm_attention(ctypes.byref(task), _parallel() if threads > 1 else None, threads):
+        threads = helpers(int(sizes @ sizes) * heads * width)
+    if kernels.addnorm_attention(ctypes.byref(task), *threads):
         raise MemoryError("attention: no memory for the keys and values of a text")
 
 
@@ -127,6 +131,13 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> None:
     kernels.addnorm_rotate(
         x.data_ptr(), KINDS[x.dtype], x.stride(0), *x.shape, half, interleaved, cos.data_ptr(), sin.data_ptr()
     )
+
+
+def helpers(multiplications: int) -> tuple[c_void_p | None, int]:
+    """How to start threads, and how many, for so much work."""
+    threads = torch.get_num_threads()
+    start = _parallel() if threads > 1 and multiplications > PARALLEL else None
+    return start, threads
 
 
 @cache

@@ -2,6 +2,13 @@
 
 _AVX2 = ("-mavx2", "-mfma")
 _AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl")
+_VNNI = (*_AVX512, "-mavx512vnni")
 
 # What the compiler is told for each, the best one first.
-LEVELS = {"avx512bf16": (*_AVX512, "-mavx512bf16"), "avx512": _AVX512, "avx2": _AVX2, "plain": ()}
+LEVELS = {
+    "avx512bf16": (*_VNNI, "-mavx512bf16"),
+    "avx512vnni": _VNNI,
+    "avx512": _AVX512,
+    "avx2": _AVX2,
+    "plain": (),
+}

@@ -8,6 +8,9 @@ int addnorm_runs(void) {
 #if defined(__AVX512BF16__)
     if (!__builtin_cpu_supports("avx512bf16")) return 0;
 #endif
+#if defined(__AVX512VNNI__)
+    if (!__builtin_cpu_supports("avx512vnni")) return 0;
+#endif
 #if defined(__AVX512F__)
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
@@ -26,13 +29,7 @@ INLINE void round_row(const void *x, int64_t width, const float *factor, float s
         const int64_t some = width - d;
         floats y = load_some(x, d, some, kind) * scale;
         if (factor) y = y * load_some(factor, d, some, FLOAT);
-        y = smaller(larger(y, all(-zero)), all(255 - zero)); /* no number: the least */
-        y = (y + WHOLE) - WHOLE + zero;
-        bytes whole = __builtin_convertvector(__builtin_convertvector(y, ints), bytes);
-        if (some >= LANES)
-            memcpy(to + d, &whole, sizeof whole);
-        else
-            for (int64_t i = 0; i < some; i++) to[d + i] = whole[i];
+        store_bytes(to + d, some, y, zero);
     }
 }
 

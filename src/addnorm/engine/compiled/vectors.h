@@ -23,6 +23,13 @@
 #define HAS_PAIRS 0
 #endif
 
+/* Whether products of four bytes are there. */
+#if defined(__AVX512VNNI__)
+#define HAS_QUADS 1
+#else
+#define HAS_QUADS 0
+#endif
+
 #define INLINE static inline __attribute__((always_inline))
 
 typedef float floats __attribute__((vector_size(4 * LANES)));
@@ -32,7 +39,7 @@ typedef uint16_t halves __attribute__((vector_size(2 * LANES)));
 typedef uint8_t bytes __attribute__((vector_size(LANES)));
 
 /* What numbers are stored as. */
-enum { FLOAT = 0, BFLOAT = 1 };
+enum { FLOAT = 0, BFLOAT = 1, BYTE = 2 };
 
 INLINE floats all(float x) { return x - (floats){}; }
 
@@ -173,4 +180,14 @@ INLINE floats power_of_two(floats x, const int rough) {
         series = ((((0.00132764492f * r + 0.00967556424f) * r + 0.0555071346f) * r + 0.240221187f) * r + 0.693146944f) *
                      r + 1.00000012f;
     return (floats)((ints)series + ((ints)shifted << 23)); /* adds n to the exponent */
+}
+
+/* round(x) + zero, cut to 0 … 255; what is no number becomes 0. */
+INLINE void store_bytes(uint8_t *to, int64_t count, floats x, float zero) {
+    floats y = smaller(larger(x, all(-zero)), all(255 - zero));
+    bytes whole = __builtin_convertvector(__builtin_convertvector((y + WHOLE) - WHOLE + zero, ints), bytes);
+    if (count >= LANES)
+        memcpy(to, &whole, sizeof whole);
+    else
+        for (int64_t i = 0; i < count; i++) to[i] = whole[i];
 }

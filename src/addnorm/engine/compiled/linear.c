@@ -1,0 +1,164 @@
+/* φ(W x + b), and its sum or product with another tensor, in one pass: what a linear map is followed by is computed while
+   its result is in the cache next to the processor. */
+#include "parallel.h"
+#include "products.h"
+
+/* Rows computed with one panel of the matrix after the other: they stay in the processor's own cache. */
+#define CHUNK (40 * ROWS)
+/* Columns of a panel. */
+#define PANEL (COLUMNS * LANES)
+
+enum { NOTHING = 0, RELU, GELU, GELU_TANH, SILU, TANH };
+enum { ALONE = 0, ADD, MULTIPLY };
+
+/* A map, which many calls share. */
+struct linear {
+    const uint32_t *blocks; /* W, (outs/LANES, depth, LANES) words, outs rounded up to PANEL */
+    const float *bias;      /* (outs, rounded up), or NULL */
+    const float *steps;     /* of quads: what 1 in the sums stands for, (outs, rounded up) */
+    const int32_t *zeros;   /* of quads: what is taken off the sums, (outs, rounded up) */
+    int64_t outs, depth, what, activation, out_kind;
+    float scale, zero; /* of bytes: y → round(y·scale) + zero */
+};
+
+/* A call of it. */
+struct call {
+    const struct linear *map;
+    const void *x;
+    int64_t x_step, rows; /* bytes from one row to the next */
+    void *out;            /* rows without gaps */
+    const void *other;
+    int64_t other_step, other_kind, how; /* numbers from one row to the next */
+    int64_t next;                        /* the next panel of the next chunk to compute */
+};
+
+/* x·Φ(x), the error as small as the result's kind has it: 1e-6, 9e-5 for bfloat16, 1.2e-3 for bytes. Φ(x) - 1/2 is x times a
+   rational function or polynomial of x², fitted for the least largest error of x·Φ(x), and constant from some x on. */
+INLINE floats gelu(floats x, const int kind) {
+    const float end = kind == FLOAT ? 5.4f : kind == BFLOAT ? 4.2f : 3.4f;
+    floats y = smaller(all(end), larger(all(-end), x)), z = y * y, half;
+    if (kind == FLOAT) {
+        half = ((((2.27769892e-8f * z + 6.49040021e-6f) * z + 1.76265996e-4f) * z + 4.72239824e-3f) * z +
+                0.0344920456f) * z + 0.398942053f;
+        half = half / (((((1.2086648e-6f * z + 7.65102814e-5f) * z + 1.92548998e-3f) * z + 0.029027883f) * z +
+                        0.253123015f) * z + 1.0f);
+    } else if (kind == BFLOAT)
+        half = ((((((-9.0175345e-10f * z + 7.9413411e-8f) * z - 3.03793195e-6f) * z + 6.68907014e-5f) * z -
+                  9.5065753e-4f) * z + 9.29822959e-3f) * z - 0.0655281991f) * z + 0.398465872f;
+    else
+        half = (((1.09639586e-5f * z - 4.27292689e-4f) * z + 6.8395664e-3f) * z - 0.0603555627f) * z + 0.395063221f;
+    return x * (half * y + 0.5f);
+}
+
+/* 1/(1 + exp(-x)) */
+INLINE floats sigmoid(floats x) {
+    const floats e = power_of_two(all(-1.44269504f) * larger(x, -x), 0); /* of -|x|, so it cannot overflow */
+    return where(x < 0, e, all(1.0f)) / (1 + e);
+}
+
+INLINE floats activated(floats x, const int activation, const int kind) {
+    switch (activation) {
+    case RELU:
+        return larger(all(0.0f), x);
+    case GELU:
+        return gelu(x, kind);
+    case GELU_TANH:
+        return x * sigmoid(x * (1.59576912f + 0.0713548163f * (x * x)));
+    case SILU:
+        return x * sigmoid(x);
+    case TANH:
+        return 2 * sigmoid(2 * x) - 1;
+    default:
+        return x;
+    }
+}
+
+/* Sums of `count` rows and one panel → results. */
+INLINE void finish(const struct call *call, const float *sums, int64_t row, int64_t column, int64_t count,
+                   const int activation, const int kind) {
+    const struct linear map = *call->map;
+    const int64_t how = call->how, other_step = call->other_step, other_kind = call->other_kind;
+    const void *other = call->other;
+    void *out = call->out;
+    for (int64_t c = 0; c < PANEL && column + c < map.outs; c += LANES) {
+        const int64_t at = column + c, some = map.outs - at;
+        const floats bias = map.bias ? load(map.bias + at) : (floats){};
+        const floats steps = map.what == QUADS ? load(map.steps + at) : (floats){};
+        const ints zeros = map.what == QUADS ? (ints)load(map.zeros + at) : (ints){};
+        for (int64_t r = 0; r < count; r++) {
+            floats y = load(sums + r * PANEL + c);
+            if (map.what == QUADS) y = __builtin_convertvector((ints)y - zeros, floats) * steps;
+            y = activated(y + bias, activation, kind);
+            if (how != ALONE) {
+                const floats with = load_some(other, (row + r) * other_step + at, some, other_kind);
+                y = how == ADD ? y + with : y * with;
+            }
+            if (kind == BYTE)
+                store_bytes((uint8_t *)out + (row + r) * map.outs + at, some, y * map.scale, map.zero);
+            else
+                store_some(out, (row + r) * map.outs + at, some, y, kind);
+        }
+    }
+}
+
+/* One function for each activation and kind of result. */
+typedef void finished(const struct call *, const float *, int64_t, int64_t, int64_t);
+#define FINISH(activation, kind)                                                                                      \
+    static void finish_##activation##_##kind(const struct call *call, const float *sums, int64_t row, int64_t column, \
+                                             int64_t count) {                                                         \
+        finish(call, sums, row, column, count, activation, kind);                                                     \
+    }
+#define FINISHES(activation) FINISH(activation, FLOAT) FINISH(activation, BFLOAT) FINISH(activation, BYTE)
+#define NAMES(activation) {finish_##activation##_FLOAT, finish_##activation##_BFLOAT, finish_##activation##_BYTE}
+FINISHES(NOTHING)
+FINISHES(RELU)
+FINISHES(GELU)
+FINISHES(GELU_TANH)
+FINISHES(SILU)
+FINISHES(TANH)
+static finished *const FINISHED[6][3] = {NAMES(NOTHING), NAMES(RELU), NAMES(GELU), NAMES(GELU_TANH), NAMES(SILU),
+                                         NAMES(TANH)};
+
+/* Chunks and panels until none is left; several threads may work on one call. */
+static void work(void *given) {
+    struct call *call = given;
+    const struct linear *map = call->map;
+    const int64_t panels = (map->outs + PANEL - 1) / PANEL, chunks = (call->rows + CHUNK - 1) / CHUNK;
+    const int64_t size = map->out_kind == FLOAT ? 4 : map->out_kind == BFLOAT ? 2 : 1;
+    float sums[ROWS * PANEL];
+    for (;;) {
+        const int64_t unit = __atomic_fetch_add(&call->next, 1, __ATOMIC_RELAXED);
+        if (unit >= panels * chunks) break;
+        const int64_t column = unit % panels * PANEL, start = unit / panels * CHUNK;
+        const int64_t end = start + CHUNK < call->rows ? start + CHUNK : call->rows;
+        for (int64_t i = start; i < end; i += ROWS) {
+            const int64_t count = end - i < ROWS ? end - i : ROWS;
+            /* What is written afterwards is fetched meanwhile. */
+            for (int64_t r = 0; r < count; r++)
+                for (int64_t line = 0; line < PANEL * size; line += 64)
+                    __builtin_prefetch((char *)call->out + ((i + r) * map->outs + column) * size + line, 1);
+            PRODUCTS[map->what][count - 1][COLUMNS - 1]((const char *)call->x + i * call->x_step, call->x_step,
+                                                        map->blocks + column * map->depth, LANES, PANEL, map->depth,
+                                                        sums, PANEL);
+            FINISHED[map->activation][map->out_kind](call, sums, i, column, count);
+        }
+    }
+}
+
+/* out ← φ(W x + b), `how` with the other; rows of x are `x_step` bytes apart, of the other `other_step` numbers. */
+void addnorm_linear(const struct linear *map, const void *x, int64_t x_step, int64_t rows, void *out, const void *other,
+                    int64_t other_step, int64_t other_kind, int64_t how, parallel *start, unsigned threads) {
+    struct call call = {map, x, x_step, rows, out, other, other_step, other_kind, how, 0};
+    share(start, threads, work, &call);
+}
+
+/* W as `outs` rows of `depth` words → blocks, the end filled with 0. */
+void addnorm_place(const uint32_t *from, int64_t outs, int64_t depth, uint32_t *blocks) {
+    for (int64_t o = 0; o < (outs + PANEL - 1) / PANEL * PANEL; o++)
+        for (int64_t k = 0; k < depth; k++)
+            blocks[(o / PANEL * depth + k) * PANEL + o % PANEL] = o < outs ? from[o * depth + k] : 0;
+}
+
+/* Columns of a panel, and which words there are: 1 floats, 2 pairs, 4 quads. */
+int64_t addnorm_panel(void) { return PANEL; }
+int64_t addnorm_words(void) { return 1 + 2 * HAS_PAIRS + 4 * HAS_QUADS; }

@@ -1,0 +1,104 @@
+"""φ(W x + b) by the kernels, the matrix placed once."""
+
+import ctypes
+from ctypes import c_float, c_int64, c_void_p
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from addnorm.config import Activation
+from addnorm.engine import compiled
+
+# How the kernels call activations.
+ACTIVATIONS: dict[Activation | None, int] = {None: 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4, "tanh": 5}
+# By the dtype of a matrix: how they call its words, numbers in one, the dtype of x.
+WORDS = {
+    torch.float32: (0, 1, torch.float32),
+    torch.bfloat16: (1, 2, torch.bfloat16),
+    torch.int8: (2, 4, torch.uint8),
+}
+KINDS = {**compiled.KINDS, torch.uint8: 2}
+ALONE, ADD, MULTIPLY = range(3)
+
+
+class _Map(ctypes.Structure):
+    """`struct linear` of linear.c."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("blocks", "bias", "steps", "zeros")),
+        *((name, c_int64) for name in ("outs", "depth", "what", "activation", "out_kind")),
+        ("scale", c_float),
+        ("zero", c_float),
+    )
+
+
+def fits(dtype: torch.dtype, inputs: int, activation: Activation | None) -> bool:
+    """Whether this processor's kernels multiply matrices of this dtype and so many columns."""
+    kernels = compiled.best()
+    if kernels is None or dtype not in WORDS or activation not in ACTIVATIONS:
+        return False
+    what, together, _ = WORDS[dtype]
+    return inputs > 0 and inputs % together == 0 and bool(kernels.addnorm_words() >> what & 1)
+
+
+class Product:
+    """A linear map of float32, bfloat16 or (a matrix of int8) bytes. Shapes: (N, in) → (N, out).
+
+    `writes`: the dtype of the result; bytes are round(y·scale) + zero. Of bytes, `steps` (out,) is what 1 in a sum
+    Σ W x stands for, and `zeros` (out,) int32 what is taken off it. A row's bits do not depend on the others.
+    """
+
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        activation: Activation | None,
+        writes: torch.dtype,
+        scale: float = 1.0,
+        zero: int = 0,
+        steps: Tensor | None = None,
+        zeros: Tensor | None = None,
+    ) -> None:
+        kernels = compiled.best()
+        assert kernels is not None, "ask `fits` first"
+        self.kernels = kernels
+        what, together, self.reads = WORDS[weight.dtype]
+        self.outs, self.inputs = weight.shape
+        self.writes = writes
+        depth, rounded = self.inputs // together, -(-self.outs // kernels.addnorm_panel()) * kernels.addnorm_panel()
+        blocks = torch.empty(rounded * depth, dtype=torch.int32)
+        weight = weight.contiguous()
+        kernels.addnorm_place(weight.data_ptr(), self.outs, depth, blocks.data_ptr())
+
+        def padded(part: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+            return None if part is None else F.pad(part.to(dtype), (0, rounded - self.outs)).contiguous()
+
+        self.parts = (
+            blocks, padded(bias, torch.float32), padded(steps, torch.float32), padded(zeros, torch.int32)
+        )  # fmt: skip
+        self.map = _Map(
+            *(None if part is None else part.data_ptr() for part in self.parts),
+            self.outs, depth, what, ACTIVATIONS[activation], KINDS[writes], scale, zero,
+        )  # fmt: skip
+        self.at = ctypes.addressof(self.map)
+
+    def __call__(self, x: Tensor, other: Tensor | None = None, how: int = ALONE, out: Tensor | None = None) -> Tensor:
+        """φ(W x + b), or its sum or product with `other`, (N, out), which `out` may be; (N, in) → (N, out)."""
+        assert x.dtype == self.reads, "an input of the map's own dtype"
+        assert x.shape[-1] == self.inputs, "an input of the map's own width"
+        if x.ndim != 2:
+            flat = None if other is None else other.flatten(0, -2)
+            return self(x.flatten(0, -2), flat, how).view(*x.shape[:-1], self.outs)
+        x = x if x.stride(1) == 1 else x.contiguous()
+        if out is None:
+            out = torch.empty(len(x), self.outs, dtype=self.writes)
+        added = (None, 0, 0)
+        if other is not None:
+            other = other if other.stride(1) == 1 else other.contiguous()
+            added = (other.data_ptr(), other.stride(0), KINDS[other.dtype])  # type: ignore[assignment]
+        self.kernels.addnorm_linear(
+            self.at, x.data_ptr(), x.stride(0) * x.element_size(), len(x), out.data_ptr(), *added, how,
+            *compiled.helpers(len(x) * self.outs * self.inputs),
+        )  # fmt: skip
+        return out
