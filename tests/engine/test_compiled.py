@@ -12,7 +12,9 @@ from torch import Tensor
 
 from addnorm.config import RotaryConfig
 from addnorm.engine import compiled
+from addnorm.engine.compiled import linear
 from addnorm.engine.compiled.levels import LEVELS
+from addnorm.nn.activations import ACTIVATIONS
 from addnorm.nn.positions import Rotary
 
 ERRORS = {torch.float32: 2e-6, torch.bfloat16: 0.02}
@@ -59,7 +61,8 @@ def formula(
 
 def attended(parts: list[Tensor], lengths: list[int], *terms: object, dtype: torch.dtype | None = None) -> Tensor:
     out = parts[0].new_full((len(parts[0]), parts[0].shape[1:].numel()), float("nan"), dtype=dtype)
-    compiled.attend(*parts, offsets_of(lengths), 0.3, out, *terms)  # type: ignore[arg-type]
+    heads, pairs = (parts[0].shape[1], parts[1].shape[1]), sum(length**2 for length in lengths)
+    compiled.attend(*(part.flatten(1) for part in parts), heads, offsets_of(lengths), pairs, 0.3, out, *terms)  # type: ignore[arg-type]
     return out
 
 
@@ -183,3 +186,81 @@ def test_what_the_kernels_do_not_take() -> None:
     assert not compiled.takes(x.double())
     assert not compiled.takes(x.T)
     assert not compiled.takes(x, x.half())
+
+
+@pytest.mark.parametrize("width", [1, 7, 16, 33, 384])
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("kinds", [(a, b) for a in ERRORS for b in ERRORS])
+@pytest.mark.parametrize("affine", [False, True])
+def test_norm(level: str, width: int, centred: bool, kinds: tuple[torch.dtype, torch.dtype], affine: bool) -> None:
+    x = (drawn(5, width + 2) * 3 + 1).to(kinds[0])[:, :width]  # rows with something between them
+    gain, bias = (drawn(2, width, seed=1) if affine else (None, None))  # fmt: skip
+    y = x.double() - x.double().mean(1, keepdim=True) if centred else x.double()
+    exact = y / (y.square().mean(1, keepdim=True) + 1e-5).sqrt()
+    exact = exact if gain is None or bias is None else exact * gain + bias
+    found = compiled.norm(x, gain, bias, 1e-5, centred, kinds[1])
+    assert found.dtype == kinds[1]
+    # One feature alone is its own mean: what is left of it is rounding, which eps does not hide.
+    error = (found - exact).abs().max() / max(1, float(exact.abs().max()))
+    assert error <= (0.01 if kinds[1] == torch.bfloat16 else 3e-6)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    dtype=st.sampled_from((torch.float32, torch.bfloat16)),
+    rows=st.sampled_from((0, 1, 5, 6, 7, 13, 239, 241, 500)),
+    shape=st.sampled_from(((4, 1), (8, 64), (36, 17), (64, 65), (100, 200))),
+    activation=st.sampled_from((None, "relu", "gelu", "gelu_tanh", "silu", "tanh")),
+    how=st.sampled_from((linear.ALONE, linear.ADD, linear.MULTIPLY)),
+    biased=st.booleans(),
+    name=st.sampled_from(sorted(running()) or [""]),
+)
+def test_linear_maps(
+    dtype: torch.dtype, rows: int, shape: tuple[int, int], activation: str | None, how: int, biased: bool, name: str
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "best", lambda: running().get(name))
+        if not linear.fits(dtype, shape[0], activation):
+            return
+        weight, bias = (drawn(shape[1], shape[0]) / 4).to(dtype), drawn(shape[1]) if biased else None
+        product = linear.Product(weight, bias, activation, dtype)
+    x, other = (drawn(rows, shape[0] + 4) * 2).to(dtype)[:, 2:-2], drawn(rows, shape[1], seed=1).to(dtype)
+    y = x.double() @ weight.double().T
+    y = y if bias is None else y + bias
+    y = y if activation is None else ACTIVATIONS[activation]()(y)
+    exact = y + other if how == linear.ADD else y * other if how == linear.MULTIPLY else y
+    found = product(x, None if how == linear.ALONE else other, how)
+    error = 2e-5 if dtype == torch.float32 else 0.01
+    assert ((found - exact).abs() <= error * exact.abs().clamp(min=2)).all()
+    if rows:  # the same bits alone
+        assert torch.equal(found[-1:], product(x[-1:], None if how == linear.ALONE else other[-1:], how))
+
+
+@pytest.mark.parametrize("activation", list(linear.ACTIVATIONS))
+def test_activations_far_out(level: str, activation: str | None) -> None:
+    x = torch.tensor([[-1e30, -300.0, -90.0, -6.0, -5.39, -1e-3, 0.0, 1e-3, 5.41, 7.0, 90.0, 300.0, 1e30]])
+    weight = torch.eye(x.shape[1])
+    found = linear.Product(weight, None, activation, torch.float32)(x)
+    expected = x if activation is None else ACTIVATIONS[activation]()(x.double())
+    assert ((found - expected).abs() <= 2e-6 * expected.abs().clamp(min=1)).all()
+    nan = linear.Product(weight, None, activation, torch.float32)(torch.full_like(x, float("nan")))
+    assert nan.isnan().all()
+
+
+def test_linear_maps_of_more_dimensions_and_in_place(level: str) -> None:
+    weight, x = drawn(17, 12), drawn(2, 3, 12)
+    product = linear.Product(weight, None, None, torch.float32)
+    assert (product(x) - x @ weight.T).abs().max() < 1e-5
+    total = torch.ones(3, 17)
+    assert product(x[0], total, linear.ADD, total) is total
+    assert (total - 1 - x[0] @ weight.T).abs().max() < 1e-5
+
+
+def test_linear_maps_have_the_same_bits_with_two_threads(level: str) -> None:
+    product, x = linear.Product(drawn(384, 384), drawn(384), "gelu", torch.float32), drawn(500, 384)
+    one = product(x)
+    torch.set_num_threads(2)
+    try:
+        assert torch.equal(product(x), one)
+    finally:
+        torch.set_num_threads(1)

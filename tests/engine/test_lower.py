@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import addnorm
 from addnorm.batch import Batch
 from addnorm.config import EncoderConfig
-from addnorm.engine import lower, operators
+from addnorm.engine import compiled, lower, operators
 from addnorm.engine.operators import has_bfloat16, has_bytes
 from addnorm.errors import AddnormError, Remark
 from addnorm.families import FAMILIES
@@ -50,21 +50,22 @@ def texts_of(model: addnorm.Model) -> list[list[int]]:
     return [random_ids(min(length, limit), vocabulary) for length in LENGTHS]
 
 
-def test_every_family_equals_the_plain_model(model: addnorm.Model) -> None:
+def test_every_family_equals_the_plain_model(model: addnorm.Model, kernels: str) -> None:
     """In float64 by rounding alone; in float32 by 1e-5, or by what rounding does to the plain model itself.
 
-    That is more for mobilebert (no norms, so a large stream), t5's kin, neobert and nomic_bert (one hot weights).
+    That is more for mobilebert (no norms, so a large stream), t5's kin, neobert and nomic_bert (one hot weights). The
+    largest of many errors is chance, so it is their size on the whole that is compared.
     """
     assert {p.dtype for p in model.encoder.parameters()} == {torch.float32}
     batch, exact = Batch.pack(texts_of(model)), copy.deepcopy(model.encoder).double()
     expected = plain(exact, batch)
     size = magnitude([expected])
     assert largest(lower(exact)(batch), expected) <= 1e-9 * size
-    rounding = largest(lower(model.encoder)(batch), expected) / size
-    assert rounding <= 1e-5 or rounding <= 1.5 * largest(plain(model.encoder, batch), expected) / size
+    found, own = lower(model.encoder)(batch) - expected, plain(model.encoder, batch) - expected
+    assert found.abs().max() <= 1e-5 * size or found.square().mean() <= 4 * own.square().mean()
 
 
-def test_every_family_gives_a_text_the_same_bits_in_company(model: addnorm.Model) -> None:
+def test_every_family_gives_a_text_the_same_bits_in_company(model: addnorm.Model, kernels: str) -> None:
     engine, texts = lower(model.encoder), texts_of(model)
     together = Batch.pack(texts)
     rows = engine(together)
@@ -145,6 +146,7 @@ def test_without_the_private_operators_there_is_one_remark(monkeypatch: pytest.M
     def absent(*arguments: object) -> torch.Tensor:
         raise AttributeError("no such operator")
 
+    monkeypatch.setattr(compiled, "best", lambda: None)
     monkeypatch.setattr(operators, "_pointwise", absent)
     monkeypatch.setattr(operators, "_pointwise_add", absent)
     monkeypatch.setattr(operators, "_remarked", [])

@@ -35,6 +35,10 @@ class FastAttention(nn.Module):
         self.inner, self.parts, self.output, self.config = inner, nn.ModuleList(parts), output, config
         self.widths = [count * config.head_width for count in (config.heads, config.key_heads, config.key_heads)]
         self.by_key, self.by_query = self._tables(inner, table)
+        between = ("query_norm", "key_norm", "value_norm", "query_rotary", "key_rotary", "value_rotary")
+        others = ("value_residual", "head_scale", "mix_norm", "disentangled")
+        # Whether nothing stands between projections, attention and output.
+        self.direct = all(getattr(inner, part) is None for part in (*between, *others))
 
     def forward(self, x: Tensor, shared: Pass, paired: Tensor | None = None, wide: Tensor | None = None) -> Tensor:
         """(N, D) → (N, D)."""
@@ -50,6 +54,8 @@ class FastAttention(nn.Module):
         """What the output projection reads, (N, D) → (N, H·K)."""
         inner = self.inner
         query, key, value = self._project(x, paired, wide)
+        if self.direct and compiled.takes(query, key, value):
+            return self._at_once(query, key, value, shared)
         query = self._heads(query, inner.query_norm, inner.query_rotary, shared)  # (N, H, K)
         key = self._heads(key, inner.key_norm, inner.key_rotary, shared)
         value = self._heads(value, inner.value_norm, inner.value_rotary, shared)
@@ -60,14 +66,22 @@ class FastAttention(nn.Module):
         if plain and query.is_cuda and query.dtype == torch.bfloat16:
             mix = attend_packed(query, key, value, inner.scale, window, shared.batch).flatten(1)
         elif inner.disentangled is None and compiled.takes(query, key, value):
-            mix = query.new_empty(len(query), self.widths[0], dtype=self.output.dtype)
-            like = query.new_empty(0, dtype=torch.float32)
-            bias = None if plain else shared.bias(inner, shared.batch.lengths[-1], like)
-            compiled.attend(query, key, value, shared.batch.offsets, inner.scale, mix, window, bias)
+            mix = self._at_once(query.flatten(1), key.flatten(1), value.flatten(1), shared)
         else:
             mix = self._by_length(query, key, value, window if plain else None, shared)
         mix = mix if inner.head_scale is None else inner.head_scale(mix)
         return mix if inner.mix_norm is None else inner.mix_norm(mix)
+
+    def _at_once(self, query: Tensor, key: Tensor, value: Tensor, shared: Pass) -> Tensor:
+        """(N, H·K) each, or less for fewer heads of keys → (N, H·K), all texts by the kernels."""
+        mix = torch.empty(query.shape[0], self.widths[0], dtype=self.output.dtype)
+        bias, inner, heads = None, self.inner, (self.config.heads, self.config.key_heads)
+        if not shared.is_plain(inner):
+            bias = shared.bias(inner, shared.batch.lengths[-1], query.new_empty(0, dtype=torch.float32))
+        compiled.attend(
+            query, key, value, heads, shared.batch.offsets, shared.pairs, inner.scale, mix, self.config.window, bias
+        )
+        return mix
 
     def _by_length(self, query: Tensor, key: Tensor, value: Tensor, window: int | None, shared: Pass) -> Tensor:
         """(N, H, K) each → (N, H·K); `window`: where nothing else is added to the scores."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from addnorm.batch import Batch
 from addnorm.engine.attention import FastAttention
@@ -14,7 +14,7 @@ from addnorm.engine.int8 import ByteWalk, measure, random_ids
 from addnorm.engine.operators import has_bfloat16, has_bytes
 from addnorm.engine.shared import Pass, in_order
 from addnorm.engine.speed import fastest
-from addnorm.engine.walk import FastUnit, Walk
+from addnorm.engine.walk import FastNorm, FastUnit, Walk
 from addnorm.errors import AddnormError, remark
 from addnorm.nn.encoder import Block, Encoder
 from addnorm.nn.heads import SentencePooling
@@ -34,17 +34,19 @@ class Engine:
     ) -> None:
         self.precision = precision
         self.encoder, self.pooling, self.dtype = encoder, pooling, dtype
+        # Whether every block's attention takes positions from the pass, not computed anew for each group.
+        self.fast = all(isinstance(block.attention.sublayer, FastAttention) for block in encoder.blocks)  # type: ignore[union-attr]
+        self.kernel = encoder.kernel_for()
 
     @torch.no_grad()
     def __call__(self, batch: Batch) -> Tensor:
         """Batch → (N, D). Errors: as the encoder's."""
         encoder, ordered = self.encoder, in_order(batch)
         x: Tensor = encoder.embeddings(ordered).to(self.dtype)
-        bias = None if self.fast else encoder.position_bias
         shared = Pass(
             ordered,
-            encoder.kernel_for(),
-            tuple(None if bias is None else bias(group.rows.shape[1]).to(x) for group in ordered.groups),
+            self.kernel,
+            () if self.fast else self._biases(x, ordered),
             relative=None if self.fast or encoder.relative is None else encoder.relative(ordered),
             position_bias=encoder.position_bias,
             table=encoder.relative,
@@ -64,10 +66,9 @@ class Engine:
         x = self(batch)
         return self.pooling(x.float() if x.dtype == torch.bfloat16 else x, batch, normalize)
 
-    @property
-    def fast(self) -> bool:
-        """Whether every block's attention takes positions from the pass, not computed anew for each group."""
-        return all(isinstance(block.attention.sublayer, FastAttention) for block in self.encoder.blocks)  # type: ignore[union-attr]
+    def _biases(self, x: Tensor, batch: Batch) -> tuple[Tensor | None, ...]:
+        bias = self.encoder.position_bias
+        return tuple(None if bias is None else bias(group.rows.shape[1]).to(x) for group in batch.groups)
 
 
 def lower(
@@ -143,7 +144,7 @@ def _is_normed(lowered: Encoder) -> bool:
     for block in lowered.blocks:
         assert isinstance(block, Block)
         for unit in (block.attention, block.feedforward, *block.further):
-            if type(unit) is not FastUnit or type(unit.norm_out) is not nn.LayerNorm:
+            if type(unit) is not FastUnit or not isinstance(unit.norm_out, FastNorm) or not unit.norm_out.centred:
                 return False
         if block.bottleneck is not None or block.convolution is not None:
             return False

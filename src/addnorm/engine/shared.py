@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby, pairwise
 from typing import Any, Self
 
@@ -84,6 +85,11 @@ class Pass(Context):
                 start += sum(found[-1].lengths)
             self.kept[key] = found
         return self.kept[key]
+
+    @cached_property
+    def pairs(self) -> int:
+        """Of tokens that see each other, Σ T²."""
+        return sum(length * length for length in self.batch.lengths)
 
     def is_plain(self, attention: Attention) -> bool:
         """Whether nothing but a window is added to the scores."""

@@ -58,16 +58,28 @@ class FastUnit(AddNorm):
         return x if self.norm_out is None else self.norm_out(x)
 
 
-class Widened(nn.Module):
-    """A norm computed in float32: PyTorch has no fast RMSNorm of bfloat16 with float32 gains."""
+class FastNorm(nn.Module):
+    """A LayerNorm or RMSNorm in one pass over memory. Shapes: (…, D) → (…, D).
 
-    def __init__(self, norm: nn.Module) -> None:
+    `widens`: bfloat16 becomes float32, as PyTorch has no fast RMSNorm of bfloat16 with float32 gains.
+    """
+
+    def __init__(self, norm: nn.LayerNorm | nn.RMSNorm, widens: bool = False) -> None:
         super().__init__()
-        self.norm = norm
+        self.norm, self.widens, self.centred = norm, widens, isinstance(norm, nn.LayerNorm)
+        self.gain, self.bias = norm.weight, getattr(norm, "bias", None)
+        self.eps = torch.finfo(torch.float32).eps if norm.eps is None else norm.eps
+        parts = [part for part in (self.gain, self.bias) if part is not None]
+        self.fits = all(part.dtype == torch.float32 and part.is_contiguous() for part in parts)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(…, D) → (…, D), float32."""
-        return self.norm(x.float())
+        """(…, D) → (…, D)."""
+        if not self.fits or not compiled.takes(x):
+            return self.norm(x.float() if self.widens else x)
+        dtype = torch.float32 if self.widens else x.dtype
+        if x.ndim == 2:
+            return compiled.norm(x, self.gain, self.bias, self.eps, self.centred, dtype)
+        return compiled.norm(x.flatten(0, -2), self.gain, self.bias, self.eps, self.centred, dtype).view(x.shape)
 
 
 class FastRotary(nn.Module):
@@ -121,8 +133,8 @@ class Walk:
         """The fast form of a module, or its copy."""
         if type(module) is nn.Linear:
             return self.linear([module])
-        if type(module) is nn.RMSNorm and self.dtype is not None:
-            return Widened(self.copied(module))
+        if type(module) in (nn.LayerNorm, nn.RMSNorm) and len(module.normalized_shape) == 1:  # type: ignore[arg-type]
+            return FastNorm(self.copied(module), type(module) is nn.RMSNorm and self.dtype is not None)
         if type(module) is FeedForward:
             return self.feedforward(module)
         if type(module) is Attention:

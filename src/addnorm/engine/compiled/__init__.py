@@ -57,6 +57,9 @@ def library(level: str) -> ctypes.CDLL | None:
     kernels.addnorm_linear.argtypes = [c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_void_p, *whole, *threads]
     kernels.addnorm_place.argtypes = [c_void_p, c_int64, c_int64, c_void_p]
     kernels.addnorm_bytes.argtypes = [c_void_p, *whole, c_int64, c_void_p, c_float, c_int64, c_void_p]
+    kernels.addnorm_norm.argtypes = [
+        c_void_p, *whole, c_int64, c_void_p, c_void_p, c_float, c_int64, c_void_p, c_int64
+    ]  # fmt: skip
     kernels.addnorm_rotate.argtypes = [c_void_p, *whole, *whole, c_int64, c_void_p, c_void_p]
     return kernels
 
@@ -78,7 +81,9 @@ def attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
+    heads: tuple[int, int],
     offsets: Tensor,
+    pairs: int,
     scale: float,
     out: Tensor,
     window: int | None = None,
@@ -86,27 +91,24 @@ def attend(
 ) -> None:
     """Fill `out`, (N, H·K), with softmax(Q Kᵀ·scale + bias) V of the texts that begin and end at `offsets`, (B+1,).
 
-    query: (N, H, K), key and value: (N, H or fewer, K), of one dtype, all heads of a row side by side in memory.
-    `window`: how far a query sees; bias: (H or 1, T, T) float32 of the longest text, for the others its corner.
+    query: (N, H·K), key and value: (N, H·K) or less, of one dtype; `heads`: of query, of key and value; `pairs`: of
+    tokens that see each other, Σ T², from which follows whether several threads are worth it. `window`: how far a
+    query sees; bias: (H or 1, T, T) float32 of the longest text, for the others its corner.
     """
     kernels = best()
     assert kernels is not None, "ask `takes` first"
-    heads, width = query.shape[1:]
+    width = query.shape[1]
+    kind, out_kind = KINDS[query.dtype], KINDS[out.dtype]
+    steps = query.stride(0), key.stride(0), value.stride(0), out.stride(0)
+    terms: tuple[int | None, int, int] = (None, 0, 0)
+    if bias is not None:
+        terms = bias.data_ptr(), bias.stride(0) if len(bias) > 1 else 0, bias.stride(1)
     task = Task(
-        *(x.data_ptr() for x in (query, key, value, out)),
-        *(x.stride(0) for x in (query, key, value, out)),
-        offsets.data_ptr(), len(offsets) - 1, heads, key.shape[1], width, KINDS[query.dtype], KINDS[out.dtype],
-        -1 if window is None else window,
-        None if bias is None else bias.data_ptr(),
-        0 if bias is None or len(bias) == 1 else bias.stride(0),
-        0 if bias is None else bias.stride(1),
-        scale,
+        query.data_ptr(), key.data_ptr(), value.data_ptr(), out.data_ptr(), *steps,
+        offsets.data_ptr(), offsets.shape[0] - 1, *heads, width // heads[0], kind, out_kind,
+        -1 if window is None else window, *terms, scale,
     )  # fmt: skip
-    threads: tuple[c_void_p | None, int] = (None, 1)
-    if torch.get_num_threads() > 1:
-        sizes = offsets.diff()
-        threads = helpers(int(sizes @ sizes) * heads * width)
-    if kernels.addnorm_attention(ctypes.byref(task), *threads):
+    if kernels.addnorm_attention(ctypes.byref(task), *helpers(pairs * width)):
         raise MemoryError("attention: no memory for the keys and values of a text")
 
 
@@ -117,6 +119,25 @@ def to_bytes(x: Tensor, factor: Tensor | None, step: float, zero: int) -> Tensor
     result = torch.empty(x.shape, dtype=torch.uint8)
     at = None if factor is None else factor.data_ptr()
     kernels.addnorm_bytes(x.data_ptr(), KINDS[x.dtype], x.stride(0), *x.shape, at, 1 / step, zero, result.data_ptr())
+    return result
+
+
+def norm(
+    x: Tensor, gain: Tensor | None, bias: Tensor | None, eps: float, centred: bool, dtype: torch.dtype
+) -> Tensor:
+    """(x - mean)/√(variance + eps)·gain + bias, where not `centred` without the mean; (N, D) → (N, D) in `dtype`.
+
+    gain, bias: (D,) float32, side by side in memory.
+    """
+    kernels = best()
+    assert kernels is not None, "ask `takes` first"
+    rows, width = x.shape
+    result = torch.empty(rows, width, dtype=dtype)
+    kernels.addnorm_norm(
+        x.data_ptr(), KINDS[x.dtype], x.stride(0), rows, width,
+        None if gain is None else gain.data_ptr(), None if bias is None else bias.data_ptr(), eps, centred,
+        result.data_ptr(), KINDS[dtype],
+    )  # fmt: skip
     return result
 
 
@@ -135,9 +156,10 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> None:
 
 def helpers(multiplications: int) -> tuple[c_void_p | None, int]:
     """How to start threads, and how many, for so much work."""
+    if multiplications < PARALLEL:
+        return None, 1
     threads = torch.get_num_threads()
-    start = _parallel() if threads > 1 and multiplications > PARALLEL else None
-    return start, threads
+    return (_parallel() if threads > 1 else None), threads
 
 
 @cache

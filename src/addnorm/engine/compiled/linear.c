@@ -47,7 +47,7 @@ INLINE floats gelu(floats x, const int kind) {
                   9.5065753e-4f) * z + 9.29822959e-3f) * z - 0.0655281991f) * z + 0.398465872f;
     else
         half = (((1.09639586e-5f * z - 4.27292689e-4f) * z + 6.8395664e-3f) * z - 0.0603555627f) * z + 0.395063221f;
-    return x * (half * y + 0.5f);
+    return (floats)((ints)(x * (half * y + 0.5f)) & ~(x < -end)); /* 0 far out, however large x is */
 }
 
 /* 1/(1 + exp(-x)) */

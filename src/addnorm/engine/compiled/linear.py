@@ -62,10 +62,10 @@ class Product:
     ) -> None:
         kernels = compiled.best()
         assert kernels is not None, "ask `fits` first"
-        self.kernels = kernels
+        self.run = kernels.addnorm_linear
         what, together, self.reads = WORDS[weight.dtype]
         self.outs, self.inputs = weight.shape
-        self.writes = writes
+        self.writes, self.size, self.work = writes, self.reads.itemsize, self.outs * self.inputs
         depth, rounded = self.inputs // together, -(-self.outs // kernels.addnorm_panel()) * kernels.addnorm_panel()
         blocks = torch.empty(rounded * depth, dtype=torch.int32)
         weight = weight.contiguous()
@@ -85,20 +85,24 @@ class Product:
 
     def __call__(self, x: Tensor, other: Tensor | None = None, how: int = ALONE, out: Tensor | None = None) -> Tensor:
         """φ(W x + b), or its sum or product with `other`, (N, out), which `out` may be; (N, in) → (N, out)."""
-        assert x.dtype == self.reads, "an input of the map's own dtype"
-        assert x.shape[-1] == self.inputs, "an input of the map's own width"
-        if x.ndim != 2:
+        shape = x.shape
+        if len(shape) != 2:
             flat = None if other is None else other.flatten(0, -2)
-            return self(x.flatten(0, -2), flat, how).view(*x.shape[:-1], self.outs)
-        x = x if x.stride(1) == 1 else x.contiguous()
+            return self(x.flatten(0, -2), flat, how).view(*shape[:-1], self.outs)
+        assert shape[1] == self.inputs, "an input of the map's own width"
+        assert x.dtype == self.reads, "an input of the map's own dtype"
+        step, beside = x.stride()
+        if beside != 1:
+            x, step = x.contiguous(), self.inputs
+        rows = shape[0]
         if out is None:
-            out = torch.empty(len(x), self.outs, dtype=self.writes)
-        added = (None, 0, 0)
+            out = torch.empty(rows, self.outs, dtype=self.writes)
+        at, other_step, kind = None, 0, 0
         if other is not None:
             other = other if other.stride(1) == 1 else other.contiguous()
-            added = (other.data_ptr(), other.stride(0), KINDS[other.dtype])  # type: ignore[assignment]
-        self.kernels.addnorm_linear(
-            self.at, x.data_ptr(), x.stride(0) * x.element_size(), len(x), out.data_ptr(), *added, how,
-            *compiled.helpers(len(x) * self.outs * self.inputs),
+            at, other_step, kind = other.data_ptr(), other.stride(0), KINDS[other.dtype]
+        self.run(
+            self.at, x.data_ptr(), step * self.size, rows, out.data_ptr(), at, other_step, kind, how,
+            *compiled.helpers(rows * self.work),
         )  # fmt: skip
         return out

@@ -1,5 +1,9 @@
 /* What an engine does row by row between its products, in one pass over memory each. */
+#include <math.h>
+
 #include "vectors.h"
+
+static const float ONES[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 
 /* Whether this processor has the instructions that this library is compiled for. */
 int addnorm_runs(void) {
@@ -73,4 +77,43 @@ void addnorm_rotate(void *x, int64_t kind, int64_t step, int64_t rows, int64_t h
         rotate(x, step, rows, heads, width, half, interleaved, cos, sin, FLOAT);
     else
         rotate(x, step, rows, heads, width, half, interleaved, cos, sin, BFLOAT);
+}
+
+INLINE void norm_row(const void *x, int64_t width, const float *gain, const float *bias, float eps, int64_t centred,
+                     void *to, int64_t at, const int kind, const int to_kind) {
+    floats sum = {}, squares = {};
+    float mean = 0;
+    if (centred) {
+        for (int64_t d = 0; d < width; d += LANES) sum = sum + load_some(x, d, width - d, kind);
+        mean = sum_of(sum) / (float)width;
+    }
+    for (int64_t d = 0; d < width; d += LANES) {
+        floats y = load_some(x, d, width - d, kind) - mean;
+        if (width - d < LANES) y = y * load_some(ONES, 0, width - d, FLOAT); /* nothing beyond the row */
+        squares = squares + y * y;
+    }
+    const float factor = (float)(1 / sqrt(sum_of(squares) / (double)width + eps));
+    for (int64_t d = 0; d < width; d += LANES) {
+        const int64_t some = width - d;
+        floats y = (load_some(x, d, some, kind) - mean) * factor;
+        if (gain) y = y * load_some(gain, d, some, FLOAT);
+        if (bias) y = y + load_some(bias, d, some, FLOAT);
+        store_some(to, at + d, some, y, to_kind);
+    }
+}
+
+/* (x - mean)/√(variance + eps)·gain + bias of each row; not `centred`: without the mean. gain, bias: (width), or NULL. */
+void addnorm_norm(const void *x, int64_t kind, int64_t step, int64_t rows, int64_t width, const float *gain,
+                  const float *bias, float eps, int64_t centred, void *to, int64_t to_kind) {
+    for (int64_t i = 0; i < rows; i++) {
+        const void *row = (const char *)x + i * step * (kind == FLOAT ? 4 : 2);
+        if (kind == FLOAT && to_kind == FLOAT)
+            norm_row(row, width, gain, bias, eps, centred, to, i * width, FLOAT, FLOAT);
+        else if (kind == FLOAT)
+            norm_row(row, width, gain, bias, eps, centred, to, i * width, FLOAT, BFLOAT);
+        else if (to_kind == FLOAT)
+            norm_row(row, width, gain, bias, eps, centred, to, i * width, BFLOAT, FLOAT);
+        else
+            norm_row(row, width, gain, bias, eps, centred, to, i * width, BFLOAT, BFLOAT);
+    }
 }
