@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from addnorm.model import Model
 
 # Tokens computed together where nobody says how many, and the least worth a batch of their own.
-BATCH_TOKENS, FEW_TOKENS = 2048, 256
+BATCH_TOKENS, FEW_TOKENS = 1024, 256
 # Texts that are read and sorted together, and those of them that are tokenised together.
 WINDOW, PART = 8192, 1024
 
