@@ -15,7 +15,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path("src/addnorm/engine/compiled")
-SOURCES = ("attention.c", "linear.c", "rows.c")
+SOURCES = ("attention.c", "linear.c", "program.c", "rows.c")
 
 
 class Kernels(BuildHookInterface[Any]):

@@ -35,10 +35,11 @@ class FastAttention(nn.Module):
         self.inner, self.parts, self.output, self.config = inner, nn.ModuleList(parts), output, config
         self.widths = [count * config.head_width for count in (config.heads, config.key_heads, config.key_heads)]
         self.by_key, self.by_query = self._tables(inner, table)
-        between = ("query_norm", "key_norm", "value_norm", "query_rotary", "key_rotary", "value_rotary")
-        others = ("value_residual", "head_scale", "mix_norm", "disentangled")
-        # Whether nothing stands between projections, attention and output.
-        self.direct = all(getattr(inner, part) is None for part in (*between, *others))
+        others = ("query_norm", "key_norm", "value_norm", "value_residual", "head_scale", "mix_norm", "disentangled")
+        turns = ("query_rotary", "key_rotary", "value_rotary")
+        # Whether nothing but rotations, or nothing, stands between projections, attention and output.
+        self.turns_only = all(getattr(inner, part) is None for part in others)
+        self.direct = self.turns_only and all(getattr(inner, part) is None for part in turns)
 
     def forward(self, x: Tensor, shared: Pass, paired: Tensor | None = None, wide: Tensor | None = None) -> Tensor:
         """(N, D) → (N, D)."""

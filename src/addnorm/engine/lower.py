@@ -12,6 +12,7 @@ from addnorm.batch import Batch
 from addnorm.engine.attention import FastAttention
 from addnorm.engine.int8 import ByteWalk, measure, random_ids
 from addnorm.engine.operators import has_bfloat16, has_bytes
+from addnorm.engine.program import program_of
 from addnorm.engine.shared import Pass, in_order
 from addnorm.engine.speed import fastest
 from addnorm.engine.walk import FastNorm, FastUnit, Walk
@@ -37,6 +38,8 @@ class Engine:
         # Whether every block's attention takes positions from the pass, not computed anew for each group.
         self.fast = all(isinstance(block.attention.sublayer, FastAttention) for block in encoder.blocks)  # type: ignore[union-attr]
         self.kernel = encoder.kernel_for()
+        stream = encoder.embeddings.tokens.weight.dtype if dtype is None else dtype
+        self.program = program_of(encoder, stream)
 
     @torch.no_grad()
     def __call__(self, batch: Batch) -> Tensor:
@@ -51,7 +54,9 @@ class Engine:
             position_bias=encoder.position_bias,
             table=encoder.relative,
         )
-        if encoder.wiring is not None:
+        if self.program is not None:
+            x = self.program(x, shared)
+        elif encoder.wiring is not None:
             x = encoder.wiring(x, encoder.blocks, shared)
         else:
             for block in encoder.blocks:

@@ -85,10 +85,8 @@ class Linear(Map):
 
     def plus(self, x: Tensor, residual: Tensor) -> Tensor:
         """residual + W x + b, for a map without activation; (N, in), (N, out) → (N, out)."""
-        if self.product is not None and residual.dtype == self.dtype:
-            return self.product(x.to(self.dtype), residual, ADD)
-        if self.product is not None:
-            return residual + self(x)
+        if self.product is not None and residual.dtype in compiled.KINDS:
+            return self.product.writing(residual.dtype)(x.to(self.dtype), residual, ADD)
         if self.packed and residual.dtype == self.dtype and _adds(self.dtype):
             return _pointwise_add(x.to(self.dtype), residual, self.rows, self.offset)
         return residual + self(x)

@@ -91,12 +91,8 @@ class FastRotary(nn.Module):
 
     def forward(self, x: Tensor, shared: Pass) -> Tensor:
         """(N, H, K) → (N, H, K), perhaps in place. Errors: a text longer than the limit."""
-        limit, width = self.rotary.config.limit, self.rotary.width
-        longest = shared.batch.lengths[-1]
-        if limit is not None and longest > limit:
-            raise AddnormError(
-                f"position {longest - 1} is beyond the {limit} of the model's rotation; shorten the text"
-            )
+        self.check(shared)
+        width = self.rotary.width
         if compiled.takes(x):
             cos, sin = shared.rotation(self.rotary, torch.float32)
             compiled.rotate(x, cos, sin, self.rotary.config.interleaved)
@@ -113,6 +109,15 @@ class FastRotary(nn.Module):
         torch.add(b * cos, a * sin, out=second)
         turned[..., width:] = x[..., width:]
         return turned
+
+
+    def check(self, shared: Pass) -> None:
+        """Errors: a text longer than the limit."""
+        limit, longest = self.rotary.config.limit, shared.batch.lengths[-1]
+        if limit is not None and longest > limit:
+            raise AddnormError(
+                f"position {longest - 1} is beyond the {limit} of the model's rotation; shorten the text"
+            )
 
 
 class Walk:

@@ -55,6 +55,7 @@ def library(level: str) -> ctypes.CDLL | None:
     threads = c_void_p, c_uint
     kernels.addnorm_attention.argtypes = [c_void_p, *threads]
     kernels.addnorm_linear.argtypes = [c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_void_p, *whole, *threads]
+    kernels.addnorm_program.argtypes = [c_void_p, c_int64, c_void_p]
     kernels.addnorm_place.argtypes = [c_void_p, c_int64, c_int64, c_void_p]
     kernels.addnorm_bytes.argtypes = [c_void_p, *whole, c_int64, c_void_p, c_float, c_int64, c_void_p]
     kernels.addnorm_norm.argtypes = [

@@ -5,23 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "parallel.h"
+#include "kernels.h"
 #include "products.h"
-
-struct attention {
-    const void *query, *key, *value; /* the first row of each */
-    void *mix;
-    int64_t query_step, key_step, value_step, mix_step; /* numbers from one row to the next */
-    const int64_t *offsets;                             /* of the texts, `texts` + 1 */
-    int64_t texts, heads, key_heads, width;
-    int64_t kind, mix_kind;
-    int64_t window;                /* how far a query sees; -1: everywhere */
-    const float *bias;             /* (heads or 1, longest, longest), or NULL */
-    int64_t bias_head, bias_step;  /* from one head, one query to the next */
-    float scale;
-    int64_t next;   /* the next text and head to compute */
-    int64_t failed; /* whether memory ran out */
-};
 
 /* One head of some rows as words, `depth` of them a row. */
 struct rows {

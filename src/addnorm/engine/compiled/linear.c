@@ -1,6 +1,6 @@
 /* φ(W x + b), and its sum or product with another tensor, in one pass: what a linear map is followed by is computed while
    its result is in the cache next to the processor. */
-#include "parallel.h"
+#include "kernels.h"
 #include "products.h"
 
 /* Rows computed with one panel of the matrix after the other: they stay in the processor's own cache. */
@@ -10,16 +10,6 @@
 
 enum { NOTHING = 0, RELU, GELU, GELU_TANH, SILU, TANH };
 enum { ALONE = 0, ADD, MULTIPLY };
-
-/* A map, which many calls share. */
-struct linear {
-    const uint32_t *blocks; /* W, (outs/LANES, depth, LANES) words, outs rounded up to PANEL */
-    const float *bias;      /* (outs, rounded up), or NULL */
-    const float *steps;     /* of quads: what 1 in the sums stands for, (outs, rounded up) */
-    const int32_t *zeros;   /* of quads: what is taken off the sums, (outs, rounded up) */
-    int64_t outs, depth, what, activation, out_kind;
-    float scale, zero; /* of bytes: y → round(y·scale) + zero */
-};
 
 /* A call of it. */
 struct call {

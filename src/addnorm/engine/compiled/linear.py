@@ -1,5 +1,6 @@
 """φ(W x + b) by the kernels, the matrix placed once."""
 
+import copy
 import ctypes
 from ctypes import c_float, c_int64, c_void_p
 
@@ -82,6 +83,18 @@ class Product:
             self.outs, depth, what, ACTIVATIONS[activation], KINDS[writes], scale, zero,
         )  # fmt: skip
         self.at = ctypes.addressof(self.map)
+        self.others: dict[torch.dtype, Product] = {}
+
+    def writing(self, dtype: torch.dtype) -> "Product":
+        """The same map with floats of another dtype as its result."""
+        if dtype == self.writes:
+            return self
+        if dtype not in self.others:
+            own = copy.copy(self)
+            own.map = _Map.from_buffer_copy(self.map)
+            own.map.out_kind, own.writes, own.at = KINDS[dtype], dtype, ctypes.addressof(own.map)
+            self.others[dtype] = own
+        return self.others[dtype]
 
     def __call__(self, x: Tensor, other: Tensor | None = None, how: int = ALONE, out: Tensor | None = None) -> Tensor:
         """φ(W x + b), or its sum or product with `other`, (N, out), which `out` may be; (N, in) → (N, out)."""

@@ -1,6 +1,7 @@
 /* What an engine does row by row between its products, in one pass over memory each. */
 #include <math.h>
 
+#include "kernels.h"
 #include "vectors.h"
 
 static const float ONES[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};

@@ -1,0 +1,57 @@
+/* What the kernels are called with. */
+#pragma once
+
+#include <stdint.h>
+
+/* OpenMP's function that runs another on several threads; NULL: on this one only. They are PyTorch's own threads, which
+   are there already and would be in the way of others. */
+typedef void parallel(void (*run)(void *), void *given, unsigned threads, unsigned flags);
+
+static inline void share(parallel *start, unsigned threads, void (*run)(void *), void *given) {
+    if (start && threads > 1)
+        start(run, given, threads, 0);
+    else
+        run(given);
+}
+
+struct attention {
+    const void *query, *key, *value; /* the first row of each */
+    void *mix;
+    int64_t query_step, key_step, value_step, mix_step; /* numbers from one row to the next */
+    const int64_t *offsets;                             /* of the texts, `texts` + 1 */
+    int64_t texts, heads, key_heads, width;
+    int64_t kind, mix_kind;
+    int64_t window;               /* how far a query sees; -1: everywhere */
+    const float *bias;            /* (heads or 1, longest, longest), or NULL */
+    int64_t bias_head, bias_step; /* from one head, one query to the next */
+    float scale;
+    int64_t next;   /* the next text and head to compute */
+    int64_t failed; /* whether memory ran out */
+};
+
+/* A linear map, which many calls share. */
+struct linear {
+    const uint32_t *blocks; /* W, (outs/PANEL, depth, PANEL) words, outs rounded up to PANEL */
+    const float *bias;      /* (outs, rounded up), or NULL */
+    const float *steps;     /* of quads: what 1 in the sums stands for, (outs, rounded up) */
+    const int32_t *zeros;   /* of quads: what is taken off the sums, (outs, rounded up) */
+    int64_t outs, depth, what, activation, out_kind;
+    float scale, zero; /* of bytes: y → round(y·scale) + zero */
+};
+
+/* A norm: gain and bias (width), or NULL. */
+struct norm {
+    const float *gain, *bias;
+    float eps;
+    int64_t centred;
+};
+
+int addnorm_attention(struct attention *task, parallel *start, unsigned threads);
+void addnorm_linear(const struct linear *map, const void *x, int64_t x_step, int64_t rows, void *out, const void *other,
+                    int64_t other_step, int64_t other_kind, int64_t how, parallel *start, unsigned threads);
+void addnorm_norm(const void *x, int64_t kind, int64_t step, int64_t rows, int64_t width, const float *gain,
+                  const float *bias, float eps, int64_t centred, void *to, int64_t to_kind);
+void addnorm_bytes(const void *x, int64_t kind, int64_t step, int64_t rows, int64_t width, const float *factor,
+                   float scale, int64_t zero, uint8_t *to);
+void addnorm_rotate(void *x, int64_t kind, int64_t step, int64_t rows, int64_t heads, int64_t width, int64_t half,
+                    int64_t interleaved, const float *cos, const float *sin);

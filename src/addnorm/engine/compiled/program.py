@@ -1,0 +1,144 @@
+"""A list of kernel calls that runs without a return to Python between them."""
+
+import ctypes
+from ctypes import c_float, c_int64, c_void_p
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from addnorm.engine import compiled
+from addnorm.engine.compiled.linear import ALONE, KINDS, Product
+
+LINEAR, ATTENTION, NORM, BYTES, ROTATE = range(5)
+
+
+class _Buffer(ctypes.Structure):
+    """`struct buffer` of program.c."""
+
+    _fields_ = (("first", c_void_p), ("width", c_int64), ("kind", c_int64))
+
+
+class _Step(ctypes.Structure):
+    """`struct step` of program.c."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("what", "from_", "to", "other", "how")),
+        ("with_", c_void_p),
+        *((name, c_int64) for name in ("heads", "key_heads", "width", "window")),
+        *((name, c_int64) for name in ("column", "half", "interleaved", "table")),
+        ("scale", c_float),
+        ("zero", c_int64),
+    )
+
+
+class _Pass(ctypes.Structure):
+    """`struct pass` of program.c."""
+
+    _fields_ = (
+        ("buffers", c_void_p),
+        ("rows", c_int64),
+        ("offsets", c_void_p),
+        ("texts", c_int64),
+        ("pairs", c_int64),
+        ("bias", c_void_p),
+        ("bias_head", c_int64),
+        ("bias_step", c_int64),
+        ("tables", c_void_p),
+        ("start", c_void_p),
+        ("threads", c_int64),
+        ("worth", c_int64),
+    )
+
+
+class _Norm(ctypes.Structure):
+    """`struct norm` of kernels.h."""
+
+    _fields_ = (("gain", c_void_p), ("bias", c_void_p), ("eps", c_float), ("centred", c_int64))
+
+
+class Program:
+    """Steps over buffers of N rows, of which the first, number 0, is the stream: (N, width) of a dtype.
+
+    A buffer has a name, so that blocks share it. Each method adds a step and returns the number of the buffer written.
+    """
+
+    def __init__(self, width: int, dtype: torch.dtype) -> None:
+        kernels = compiled.best()
+        assert kernels is not None, "ask for kernels first"
+        self.kernels = kernels
+        self.buffers = {("stream", width, dtype): 0}
+        self.steps: list[_Step] = []
+        self.kept: list[Any] = []  # what the steps point to
+        self.ready: Any = None
+
+    def buffer(self, name: str, width: int, dtype: torch.dtype) -> int:
+        """The number of a buffer, known or new."""
+        return self.buffers.setdefault((name, width, dtype), len(self.buffers))
+
+    def width(self, buffer: int) -> int:
+        """Of a buffer's rows."""
+        return list(self.buffers)[buffer][1]
+
+    def dtype(self, buffer: int) -> torch.dtype:
+        """Of a buffer's numbers."""
+        return list(self.buffers)[buffer][2]
+
+    def linear(self, product: Product, x: int, name: str, other: int = -1, how: int = ALONE) -> int:
+        """φ(W x + b), with the other added or multiplied."""
+        to = self.buffer(name, product.outs, product.writes)
+        return self._step(product, LINEAR, x, to, other, how, product.at)
+
+    def attention(self, x: int, heads: int, key_heads: int, width: int, window: int | None, scale: float, to: int) -> int:
+        """Of queries, keys and values beside each other in x."""
+        sizes = dict(heads=heads, key_heads=key_heads, width=width, window=-1 if window is None else window)
+        return self._step(None, ATTENTION, x, to, scale=scale, **sizes)
+
+    def norm(self, gain: Tensor | None, bias: Tensor | None, eps: float, centred: bool, x: int, to: int) -> int:
+        """Of each row."""
+        parts = (None if part is None else part.data_ptr() for part in (gain, bias))
+        norm = _Norm(*parts, eps, centred)
+        return self._step((gain, bias, norm), NORM, x, to, with_=ctypes.addressof(norm))
+
+    def to_bytes(self, factor: Tensor | None, step: float, zero: int, x: int, to: int) -> int:
+        """Floats as bytes."""
+        at = None if factor is None else factor.data_ptr()
+        return self._step(factor, BYTES, x, to, with_=at, scale=1 / step, zero=zero)
+
+    def rotate(self, x: int, column: int, heads: int, width: int, half: int, interleaved: bool, table: int) -> int:
+        """Heads that begin at a column, in place; `table`: whose angles, of those given to a pass."""
+        sizes = dict(column=column, heads=heads, width=width, half=half, interleaved=interleaved, table=table)
+        return self._step(None, ROTATE, x, x, **sizes)
+
+    def _step(self, kept: Any, what: int, x: int, to: int, other: int = -1, how: int = ALONE, with_: int | None = None,
+              **fields: Any) -> int:  # fmt: skip
+        self.kept.append(kept)
+        self.steps.append(_Step(what, x, to, other, how, with_, **fields))
+        self.ready = None
+        return to
+
+    def __call__(
+        self, stream: Tensor, offsets: Tensor, pairs: int, bias: Tensor | None, tables: list[tuple[Tensor, Tensor]]
+    ) -> None:
+        """Run all steps on a stream, in place. `pairs`: of tokens that see each other; the rest as in `attend`, `rotate`."""
+        rows = stream.shape[0]
+        self.ready = self.ready or (_Step * len(self.steps))(*self.steps)
+        sizes = [rows * width * dtype.itemsize for _, width, dtype in self.buffers]
+        lines = [-(-size // 64) * 64 for size in sizes]
+        arena = torch.empty(sum(lines[1:]) + 64, dtype=torch.uint8)
+        at = -(-arena.data_ptr() // 64) * 64
+        buffers = (_Buffer * len(lines))()
+        for i, (_, width, dtype) in enumerate(self.buffers):
+            buffers[i] = (at if i else stream.data_ptr(), width, KINDS[dtype])
+            at += lines[i] if i else 0
+        angles = (c_void_p * (2 * len(tables)))(*(part.data_ptr() for pair in tables for part in pair))
+        terms: tuple[int | None, int, int] = (None, 0, 0)
+        if bias is not None:
+            terms = bias.data_ptr(), bias.stride(0) if len(bias) > 1 else 0, bias.stride(1)
+        start, threads = compiled.helpers(compiled.PARALLEL)
+        given = _Pass(
+            ctypes.addressof(buffers), rows, offsets.data_ptr(), offsets.shape[0] - 1, pairs, *terms,
+            ctypes.addressof(angles), start, threads, compiled.PARALLEL,
+        )  # fmt: skip
+        if self.kernels.addnorm_program(self.ready, len(self.steps), ctypes.byref(given)):
+            raise MemoryError("attention: no memory for the keys and values of a text")

@@ -1,0 +1,168 @@
+"""The blocks of a lowered encoder as one program of kernel calls, where every part of them is a kernel.
+
+The same kernels in the same order as module by module, so the same bits; but for few tokens Python between the kernels
+takes longer than they do.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from addnorm.engine import compiled
+from addnorm.engine.attention import FastAttention
+from addnorm.engine.compiled.linear import ADD, MULTIPLY, Product
+from addnorm.engine.compiled.program import Program
+from addnorm.engine.int8 import ByteMap, BytesThrough
+from addnorm.engine.operators import Bytes, Linear, Map
+from addnorm.engine.shared import Pass
+from addnorm.engine.walk import FastFeedForward, FastNorm, FastRotary, FastUnit
+from addnorm.nn.encoder import Block, Encoder
+
+STREAM = 0
+
+
+class _NoKernelError(Exception):
+    """Some part has to be computed by its module."""
+
+
+class Blocks:
+    """The program of an encoder's blocks. Shapes: (N, D) → (N, D), the very same tensor."""
+
+    def __init__(self, encoder: Encoder, dtype: torch.dtype) -> None:
+        self.program, self.rotaries = Program(encoder.config.width, dtype), list[FastRotary]()
+        self.first: FastAttention | None = None
+        self.biased = encoder.position_bias is not None
+        for block in encoder.blocks:
+            assert isinstance(block, Block)
+            if block.bottleneck is not None or block.convolution is not None:
+                raise _NoKernelError
+            for unit in (block.attention, block.feedforward, *block.further):
+                self._unit(unit)
+
+    def __call__(self, x: Tensor, shared: Pass) -> Tensor:
+        """(N, D) → (N, D)."""
+        x, first, longest = x.contiguous(), self.first, shared.batch.lengths[-1]
+        bias = None
+        if first is not None and not shared.is_plain(first.inner):
+            bias = shared.bias(first.inner, longest, x.new_empty(0, dtype=torch.float32))
+        for rotary in self.rotaries:
+            rotary.check(shared)
+        tables = [shared.rotation(rotary.rotary, torch.float32) for rotary in self.rotaries]
+        self.program(x, shared.batch.offsets, shared.pairs, bias, tables)
+        return x
+
+    def _unit(self, unit: nn.Module) -> None:
+        if type(unit) is not FastUnit:
+            raise _NoKernelError
+        part = unit.sublayer
+        if type(part) is FastAttention:
+            self._attention(part, self._read(unit, part.parts[0]))
+        elif type(part) is FastFeedForward:
+            self._feedforward(part, self._read(unit, part.first))
+        elif type(part) is BytesThrough:
+            self._bytes_through(part, self._read(unit, None))
+        else:
+            raise _NoKernelError
+        if unit.norm_out is not None:
+            self._norm(unit.norm_out, STREAM, STREAM)
+
+    def _read(self, unit: FastUnit, reader: nn.Module | None) -> int:
+        """What the sub-layer reads: the stream or its norm, in the dtype of its first map."""
+        if unit.norm_in is None:
+            return STREAM
+        dtype = reader.dtype if isinstance(reader, Map) else torch.float32
+        width = self.program.width(STREAM)
+        return self._norm(unit.norm_in, STREAM, self.program.buffer("normed", width, dtype))
+
+    def _norm(self, norm: nn.Module, x: int, to: int) -> int:
+        if type(norm) is not FastNorm or not norm.fits:
+            raise _NoKernelError
+        return self.program.norm(norm.gain, norm.bias, norm.eps, norm.centred, x, to)
+
+    def _attention(self, part: FastAttention, x: int) -> None:
+        inner, config, program = part.inner, part.config, self.program
+        if len(part.parts) != 1 or not part.turns_only or inner.position_bias is not None:
+            raise _NoKernelError
+        if self.first is None:
+            self.first = part
+        if config.window is not None and self.biased:
+            raise _NoKernelError  # each window would make another bias
+        qkv = self._map(part.parts[0], x, "qkv")
+        counts = (config.heads, config.key_heads, config.key_heads)
+        column = 0
+        for rotary, heads in zip((inner.query_rotary, inner.key_rotary, inner.value_rotary), counts, strict=True):
+            if rotary is not None:
+                program.rotate(
+                    qkv, column, heads, config.head_width, rotary.rotary.width // 2,
+                    rotary.rotary.config.interleaved, self._table(rotary),
+                )  # fmt: skip
+            column += heads * config.head_width
+        mix = program.buffer("mix", part.widths[0], part.output.dtype)
+        program.attention(qkv, *counts[:2], config.head_width, config.window, inner.scale, mix)
+        self._join(part.output, mix)
+
+    def _table(self, rotary: FastRotary) -> int:
+        """The number of its angles."""
+        same = [(own.rotary.config, own.rotary.width) for own in self.rotaries]
+        key = (rotary.rotary.config, rotary.rotary.width)
+        if key not in same:
+            self.rotaries.append(rotary)
+            return len(same)
+        return same.index(key)
+
+    def _feedforward(self, part: FastFeedForward, x: int) -> None:
+        inner = self._map(part.first, x, "inner")
+        if part.up is not None:
+            inner = self._map(part.up, x, "gated", inner)
+        if part.norm is not None:
+            inner = self._norm(part.norm, inner, inner)
+        self._join(part.down, inner)
+
+    def _bytes_through(self, part: BytesThrough, x: int) -> None:
+        x = self._bytes(part.reads, x)
+        kept = self.program.linear(_own(part.kept_up), x, "kept")
+        self._add(part.kept_down, kept)
+        self._add(part.down, self.program.linear(_own(part.up), x, "inner"))
+
+    def _bytes(self, reads: Bytes, x: int) -> int:
+        to = self.program.buffer("bytes", self.program.width(x), torch.uint8)
+        return self.program.to_bytes(reads.factor, reads.step, reads.zero, x, to)
+
+    def _map(self, module: nn.Module, x: int, name: str, gate: int = -1) -> int:
+        if type(module) is ByteMap and module.kept is None and gate < 0:
+            return self.program.linear(_own(module.product), self._bytes(module.reads, x), name)
+        product = _own(module)
+        if product.reads != self.program.dtype(x):
+            raise _NoKernelError
+        return self.program.linear(product, x, name, gate, MULTIPLY if gate >= 0 else 0)
+
+    def _join(self, module: nn.Module, x: int) -> None:
+        """Add what a sub-layer ends with to the stream."""
+        if type(module) is ByteMap:
+            if module.kept is not None:
+                raise _NoKernelError
+            self._add(module.product, self._bytes(module.reads, x))
+        else:
+            self._add(module, x)
+
+    def _add(self, module: nn.Module, x: int) -> None:
+        product = _own(module)
+        if product.reads != self.program.dtype(x):
+            raise _NoKernelError
+        self.program.linear(product.writing(self.program.dtype(STREAM)), x, "stream", STREAM, ADD)
+
+
+def _own(module: nn.Module) -> Product:
+    product = getattr(module, "product", None)
+    if not isinstance(product, Product):
+        raise _NoKernelError
+    return product
+
+
+def program_of(encoder: Encoder, dtype: torch.dtype) -> Blocks | None:
+    """The program of the blocks, for a stream in `dtype`; None where a module has to compute some part."""
+    if compiled.best() is None or dtype not in compiled.KINDS or encoder.wiring is not None:
+        return None
+    try:
+        return Blocks(encoder, dtype)
+    except _NoKernelError:
+        return None
