@@ -1,7 +1,7 @@
 """The blocks of a lowered encoder as one program of kernel calls, where every part of them is a kernel.
 
-The same kernels in the same order as module by module, so the same bits; but for few tokens Python between the kernels
-takes longer than they do.
+The same kernels in the same order as module by module, so the same bits; but for few tokens Python between the
+kernels takes longer than they do.
 """
 
 import torch
@@ -12,7 +12,7 @@ from addnorm.engine.attention import FastAttention
 from addnorm.engine.compiled.linear import ADD, MULTIPLY, Product
 from addnorm.engine.compiled.program import Program
 from addnorm.engine.int8 import ByteMap, BytesThrough
-from addnorm.engine.operators import Bytes, Linear, Map
+from addnorm.engine.operators import Bytes, Map
 from addnorm.engine.shared import Pass
 from addnorm.engine.walk import FastFeedForward, FastNorm, FastRotary, FastUnit
 from addnorm.nn.encoder import Block, Encoder
@@ -90,11 +90,9 @@ class Blocks:
         counts = (config.heads, config.key_heads, config.key_heads)
         column = 0
         for rotary, heads in zip((inner.query_rotary, inner.key_rotary, inner.value_rotary), counts, strict=True):
-            if rotary is not None:
-                program.rotate(
-                    qkv, column, heads, config.head_width, rotary.rotary.width // 2,
-                    rotary.rotary.config.interleaved, self._table(rotary),
-                )  # fmt: skip
+            if isinstance(rotary, FastRotary):
+                half, turned = rotary.rotary.width // 2, rotary.rotary.config.interleaved
+                program.rotate(qkv, column, heads, config.head_width, half, turned, self._table(rotary))
             column += heads * config.head_width
         mix = program.buffer("mix", part.widths[0], part.output.dtype)
         program.attention(qkv, *counts[:2], config.head_width, config.window, inner.scale, mix)

@@ -110,7 +110,6 @@ class FastRotary(nn.Module):
         turned[..., width:] = x[..., width:]
         return turned
 
-
     def check(self, shared: Pass) -> None:
         """Errors: a text longer than the limit."""
         limit, longest = self.rotary.config.limit, shared.batch.lengths[-1]

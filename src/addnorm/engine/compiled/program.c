@@ -1,4 +1,6 @@
 /* The blocks of an encoder as a list of kernel calls, without a return to Python between them. */
+#include <stddef.h>
+
 #include "kernels.h"
 
 enum { LINEAR = 0, ATTENTION, NORM, BYTES, ROTATE };

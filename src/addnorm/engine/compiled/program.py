@@ -60,7 +60,7 @@ class _Norm(ctypes.Structure):
 class Program:
     """Steps over buffers of N rows, of which the first, number 0, is the stream: (N, width) of a dtype.
 
-    A buffer has a name, so that blocks share it. Each method adds a step and returns the number of the buffer written.
+    A buffer has a name, so that blocks share it. Each method adds a step and returns the buffer that it writes.
     """
 
     def __init__(self, width: int, dtype: torch.dtype) -> None:
@@ -87,12 +87,14 @@ class Program:
     def linear(self, product: Product, x: int, name: str, other: int = -1, how: int = ALONE) -> int:
         """φ(W x + b), with the other added or multiplied."""
         to = self.buffer(name, product.outs, product.writes)
-        return self._step(product, LINEAR, x, to, other, how, product.at)
+        return self._step(product, LINEAR, x, to, other=other, how=how, with_=product.at)
 
-    def attention(self, x: int, heads: int, key_heads: int, width: int, window: int | None, scale: float, to: int) -> int:
+    def attention(
+        self, x: int, heads: int, key_heads: int, width: int, window: int | None, scale: float, to: int
+    ) -> int:
         """Of queries, keys and values beside each other in x."""
-        sizes = dict(heads=heads, key_heads=key_heads, width=width, window=-1 if window is None else window)
-        return self._step(None, ATTENTION, x, to, scale=scale, **sizes)
+        sizes = {"heads": heads, "key_heads": key_heads, "width": width}
+        return self._step(None, ATTENTION, x, to, **sizes, window=-1 if window is None else window, scale=scale)
 
     def norm(self, gain: Tensor | None, bias: Tensor | None, eps: float, centred: bool, x: int, to: int) -> int:
         """Of each row."""
@@ -107,20 +109,19 @@ class Program:
 
     def rotate(self, x: int, column: int, heads: int, width: int, half: int, interleaved: bool, table: int) -> int:
         """Heads that begin at a column, in place; `table`: whose angles, of those given to a pass."""
-        sizes = dict(column=column, heads=heads, width=width, half=half, interleaved=interleaved, table=table)
-        return self._step(None, ROTATE, x, x, **sizes)
+        sizes = {"column": column, "heads": heads, "width": width, "half": half}
+        return self._step(None, ROTATE, x, x, **sizes, interleaved=interleaved, table=table)
 
-    def _step(self, kept: Any, what: int, x: int, to: int, other: int = -1, how: int = ALONE, with_: int | None = None,
-              **fields: Any) -> int:  # fmt: skip
+    def _step(self, kept: Any, what: int, x: int, to: int, **fields: Any) -> int:
         self.kept.append(kept)
-        self.steps.append(_Step(what, x, to, other, how, with_, **fields))
+        self.steps.append(_Step(what=what, from_=x, to=to, **{"other": -1, **fields}))
         self.ready = None
         return to
 
     def __call__(
         self, stream: Tensor, offsets: Tensor, pairs: int, bias: Tensor | None, tables: list[tuple[Tensor, Tensor]]
     ) -> None:
-        """Run all steps on a stream, in place. `pairs`: of tokens that see each other; the rest as in `attend`, `rotate`."""
+        """Run all steps on a stream, in place; `tables`: cos and sin of rotations; the rest as in `attend`."""
         rows = stream.shape[0]
         self.ready = self.ready or (_Step * len(self.steps))(*self.steps)
         sizes = [rows * width * dtype.itemsize for _, width, dtype in self.buffers]
@@ -129,7 +130,7 @@ class Program:
         at = -(-arena.data_ptr() // 64) * 64
         buffers = (_Buffer * len(lines))()
         for i, (_, width, dtype) in enumerate(self.buffers):
-            buffers[i] = (at if i else stream.data_ptr(), width, KINDS[dtype])
+            buffers[i] = _Buffer(at if i else stream.data_ptr(), width, KINDS[dtype])
             at += lines[i] if i else 0
         angles = (c_void_p * (2 * len(tables)))(*(part.data_ptr() for pair in tables for part in pair))
         terms: tuple[int | None, int, int] = (None, 0, 0)
