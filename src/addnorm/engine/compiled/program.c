@@ -1,14 +1,20 @@
-/* The blocks of an encoder as a list of kernel calls, without a return to Python between them. */
+/* The blocks of an encoder as a list of kernel calls, without a return to Python between them.
+
+   Only attention needs all rows of a text. The steps between two attentions are taken for some rows after the other, so
+   that what one step writes is still in the processor's own cache when the next one reads it. */
 #include <stddef.h>
 
 #include "kernels.h"
 
 enum { LINEAR = 0, ATTENTION, NORM, BYTES, ROTATE };
 
-/* Rows of `width` numbers of a kind, without gaps. */
+/* Rows taken together. */
+#define TOGETHER 480
+
+/* Rows of `width` numbers of a kind, without gaps: all rows, or (`brief`) those that are taken together. */
 struct buffer {
     char *first;
-    int64_t width, kind;
+    int64_t width, kind, brief;
 };
 
 /* One call: it reads a buffer, and `other` where that is not -1, and writes a buffer, which may be one that it reads. */
@@ -36,49 +42,69 @@ struct pass {
 
 static int64_t bytes_of(int64_t kind) { return kind == 0 ? 4 : kind == 1 ? 2 : 1; }
 
-static int run(const struct step *step, const struct pass *pass) {
+static char *row_of(const struct buffer *buffer, int64_t row) {
+    return buffer->first + (buffer->brief ? 0 : row * buffer->width * bytes_of(buffer->kind));
+}
+
+/* One step for `rows` rows from `row` on, all of them for attention. */
+static int run(const struct step *step, const struct pass *pass, int64_t row, int64_t rows) {
     const struct buffer *from = pass->buffers + step->from, *to = pass->buffers + step->to;
-    const int64_t size = bytes_of(from->kind), rows = pass->rows;
+    const int64_t size = bytes_of(from->kind);
+    char *x = row_of(from, row), *y = row_of(to, row);
     switch (step->what) {
     case LINEAR: {
         const struct linear *map = step->with;
         const struct buffer *other = step->other < 0 ? NULL : pass->buffers + step->other;
         const int many = rows * map->outs * from->width >= pass->worth;
-        addnorm_linear(map, from->first, from->width * size, rows, to->first, other ? other->first : NULL,
-                       other ? other->width : 0, other ? other->kind : 0, step->how, many ? pass->start : NULL,
-                       pass->threads);
+        addnorm_linear(map, x, from->width * size, rows, y, other ? row_of(other, row) : NULL, other ? other->width : 0,
+                       other ? other->kind : 0, step->how, many ? pass->start : NULL, pass->threads);
         return 0;
     }
     case ATTENTION: {
         const int64_t key = step->heads * step->width, value = key + step->key_heads * step->width;
         const int many = pass->pairs * key >= pass->worth;
         struct attention task = {
-            from->first, from->first + key * size, from->first + value * size, to->first,
-            from->width, from->width, from->width, to->width,
+            x, x + key * size, x + value * size, y, from->width, from->width, from->width, to->width,
             pass->offsets, pass->texts, step->heads, step->key_heads, step->width,
             from->kind, to->kind, step->window, pass->bias, pass->bias_head, pass->bias_step, step->scale, 0, 0};
         return addnorm_attention(&task, many ? pass->start : NULL, pass->threads);
     }
     case NORM: {
         const struct norm *norm = step->with;
-        addnorm_norm(from->first, from->kind, from->width, rows, from->width, norm->gain, norm->bias, norm->eps,
-                     norm->centred, to->first, to->kind);
+        addnorm_norm(x, from->kind, from->width, rows, from->width, norm->gain, norm->bias, norm->eps, norm->centred, y,
+                     to->kind);
         return 0;
     }
     case BYTES:
-        addnorm_bytes(from->first, from->kind, from->width, rows, from->width, step->with, step->scale, step->zero,
-                      (uint8_t *)to->first);
+        addnorm_bytes(x, from->kind, from->width, rows, from->width, step->with, step->scale, step->zero, (uint8_t *)y);
         return 0;
-    default:
-        addnorm_rotate(from->first + step->column * size, from->kind, from->width, rows, step->heads, step->width,
-                       step->half, step->interleaved, pass->tables[2 * step->table], pass->tables[2 * step->table + 1]);
+    default: {
+        const int64_t angle = row * step->half;
+        addnorm_rotate(x + step->column * size, from->kind, from->width, rows, step->heads, step->width, step->half,
+                       step->interleaved, pass->tables[2 * step->table] + angle,
+                       pass->tables[2 * step->table + 1] + angle);
         return 0;
+    }
     }
 }
 
+/* Rows that `brief` buffers have. */
+int64_t addnorm_together(void) { return TOGETHER; }
+
 /* All steps in order. 1 where memory ran out. */
 int addnorm_program(const struct step *steps, int64_t count, const struct pass *pass) {
-    for (int64_t i = 0; i < count; i++)
-        if (run(steps + i, pass)) return 1;
+    int64_t end;
+    for (int64_t i = 0; i < count; i = end) {
+        end = i + 1;
+        if (steps[i].what == ATTENTION) {
+            if (run(steps + i, pass, 0, pass->rows)) return 1;
+            continue;
+        }
+        while (end < count && steps[end].what != ATTENTION) end++;
+        for (int64_t row = 0; row < pass->rows; row += TOGETHER) {
+            const int64_t left = pass->rows - row;
+            for (int64_t k = i; k < end; k++) run(steps + k, pass, row, left < TOGETHER ? left : TOGETHER);
+        }
+    }
     return 0;
 }

@@ -11,12 +11,14 @@ from addnorm.engine import compiled
 from addnorm.engine.compiled.linear import ALONE, KINDS, Product
 
 LINEAR, ATTENTION, NORM, BYTES, ROTATE = range(5)
+# Bytes in a line of the cache, on which buffers begin.
+LINE = 64
 
 
 class _Buffer(ctypes.Structure):
     """`struct buffer` of program.c."""
 
-    _fields_ = (("first", c_void_p), ("width", c_int64), ("kind", c_int64))
+    _fields_ = (("first", c_void_p), ("width", c_int64), ("kind", c_int64), ("brief", c_int64))
 
 
 class _Step(ctypes.Structure):
@@ -124,13 +126,15 @@ class Program:
         """Run all steps on a stream, in place; `tables`: cos and sin of rotations; the rest as in `attend`."""
         rows = stream.shape[0]
         self.ready = self.ready or (_Step * len(self.steps))(*self.steps)
-        sizes = [rows * width * dtype.itemsize for _, width, dtype in self.buffers]
-        lines = [-(-size // 64) * 64 for size in sizes]
-        arena = torch.empty(sum(lines[1:]) + 64, dtype=torch.uint8)
-        at = -(-arena.data_ptr() // 64) * 64
+        kept = {buffer for step in self.steps if step.what == ATTENTION for buffer in (step.from_, step.to)}
+        held = [rows if i in kept else min(rows, self.kernels.addnorm_together()) for i in range(len(self.buffers))]
+        sizes = [count * width * dtype.itemsize for count, (_, width, dtype) in zip(held, self.buffers, strict=True)]
+        lines = [-(-size // LINE) * LINE for size in sizes]
+        arena = torch.empty(sum(lines[1:]) + LINE, dtype=torch.uint8)
+        at = -(-arena.data_ptr() // LINE) * LINE
         buffers = (_Buffer * len(lines))()
         for i, (_, width, dtype) in enumerate(self.buffers):
-            buffers[i] = _Buffer(at if i else stream.data_ptr(), width, KINDS[dtype])
+            buffers[i] = _Buffer(at if i else stream.data_ptr(), width, KINDS[dtype], i != 0 and i not in kept)
             at += lines[i] if i else 0
         angles = (c_void_p * (2 * len(tables)))(*(part.data_ptr() for pair in tables for part in pair))
         terms: tuple[int | None, int, int] = (None, 0, 0)
