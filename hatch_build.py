@@ -15,7 +15,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path("src/addnorm/engine/compiled")
-SOURCES = ("attention.c", "linear.c", "program.c", "rows.c")
+SOURCES = ("attention.c", "linear.c", "program.c", "rows.c", "threads.c")
 
 
 class Kernels(BuildHookInterface[Any]):
@@ -31,13 +31,16 @@ class Kernels(BuildHookInterface[Any]):
             if flags and platform.machine() not in ("x86_64", "AMD64"):
                 continue
             target = folder / f"{level}.so"
-            command = [compiler, "-O3", "-fPIC", "-shared", *flags, "-o", str(target)]
+            command = [compiler, "-O3", "-fPIC", "-shared", "-pthread", *flags, "-o", str(target)]
             try:
                 subprocess.run([*command, *(str(folder / name) for name in SOURCES)], check=True, capture_output=True)
                 built = True
-            except (OSError, subprocess.CalledProcessError) as error:
+            except FileNotFoundError:
+                self.app.display_warning(f"no C compiler '{compiler}': the engine will use PyTorch's operators alone")
+                break
+            except subprocess.CalledProcessError as error:  # a compiler that does not know the instructions
                 target.unlink(missing_ok=True)
-                reason = getattr(error, "stderr", b"").decode(errors="replace").splitlines()
+                reason = error.stderr.decode(errors="replace").splitlines()
                 self.app.display_warning(f"kernels for {level} are left out: {reason[0] if reason else error}")
         if built:
             build_data["pure_python"] = False

@@ -19,7 +19,7 @@ from torch import nn
 from addnorm.bench.machine import slug
 from addnorm.bench.picture import picture
 from addnorm.bench.report import markdown
-from addnorm.bench.results import Result, to_json
+from addnorm.bench.results import Result, from_json, to_json
 from addnorm.bench.run import run
 from addnorm.cli._lab import write
 from addnorm.cli.bench import plan
@@ -90,12 +90,13 @@ def main() -> None:
     options.add_argument("--texts", type=int)
     options.add_argument("--threads", type=int)
     options.add_argument("--scaling", default="1000,10000,100000", help="numbers of texts for the first model")
+    options.add_argument("--earlier", type=Path, help="the JSON of an earlier run, to be shown in the same report")
     options.add_argument("--output", type=Path, default=RESULTS, help="a folder")
     given = options.parse_args()
     names = given.models.split(",")
     if unknown := [name for name in names if name not in known]:
         options.error(f"model '{unknown[0]}' is unknown; choose {', '.join(known)}")
-    found: list[Result] = []
+    found: list[Result] = from_json(given.earlier) if given.earlier else []
     with tempfile.TemporaryDirectory(prefix="addnorm-bench-") as folder:
         for i, name in enumerate(models(names, Path(folder))):
             chosen = plan(

@@ -63,11 +63,9 @@ class Linear(Map):
         self.dtype = weight.dtype
         self.activation = None if activation is None else ACTIVATIONS[activation]()
         on_cpu = weight.device.type == "cpu" and weight.numel() > 0
-        own = on_cpu and fits(self.dtype, weight.shape[1], activation)
+        own = on_cpu and _is_ours(self.dtype, weight.shape[1], activation)
         self.product = Product(weight, bias, activation, self.dtype) if own else None
-        if own:
-            return
-        packs = on_cpu and self.dtype in (torch.float32, torch.bfloat16)
+        packs = not own and on_cpu and self.dtype in (torch.float32, torch.bfloat16)
         self.packed = packs and _works(activation, self.dtype)
         self.rows = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None) if self.packed else weight
         self.offset = bias
@@ -94,6 +92,19 @@ class Linear(Map):
     def times(self, x: Tensor, gate: Tensor) -> Tensor:
         """gate·(W x + b), (N, in), (N, out) → (N, out)."""
         return super().times(x, gate) if self.product is None else self.product(x.to(self.dtype), gate, MULTIPLY)
+
+
+def _is_ours(dtype: torch.dtype, inputs: int, activation: Activation | None) -> bool:
+    """Whether our kernels compute a map: not where oneDNN has the processor's units for whole matrices (AMX)."""
+    return fits(dtype, inputs, activation) and (dtype == torch.float32 or not _has_matrices())
+
+
+@cache
+def _has_matrices() -> bool:
+    try:
+        return bool(torch.cpu._is_amx_tile_supported())
+    except AttributeError:
+        return False
 
 
 def has_bfloat16() -> bool:
@@ -215,19 +226,19 @@ class ByteLinear(Map):
         whole = (weight.detach().float() / step[:, None]).round().to(torch.int8)
         self.offset = None if bias is None else bias.detach().float()
         self.writes = (writes.step, writes.zero, torch.uint8) if isinstance(writes, Bytes) else (1.0, 0, writes)
-        own = fits(torch.int8, whole.shape[1], activation)
+        own = _is_ours(torch.int8, whole.shape[1], activation)
         self.product = self._product(whole, step * reads.step, reads.zero, activation) if own else None
-        if own:
-            return
-        self.rows = torch.ops.onednn.qlinear_prepack(whole.contiguous(), None)
+        self.rows = None if own else torch.ops.onednn.qlinear_prepack(whole.contiguous(), None)
         self.steps, self.zeros = step, torch.zeros(len(step), dtype=torch.int32)
         self.reads = (reads.step, reads.zero)
         self.name, self.variant = _fused(activation)
 
     def _product(self, whole: Tensor, steps: Tensor, zero: int, activation: Activation | None) -> Product:
         step, offset, dtype = self.writes
-        taken = whole.to(torch.int32).sum(1) * zero
-        return Product(whole, self.offset, activation, dtype, 1 / step, offset, steps, taken)
+        # What the zero of x adds to every sum comes off with the bias.
+        taken = whole.double().sum(1) * zero * steps
+        bias = -taken if self.offset is None else self.offset - taken
+        return Product(whole, bias, activation, dtype, 1 / step, offset, steps)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, in) → (N, out)."""

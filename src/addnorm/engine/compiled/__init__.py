@@ -7,7 +7,7 @@ library is missing or does not run, the engine takes PyTorch's operators instead
 """
 
 import ctypes
-from ctypes import c_float, c_int64, c_uint, c_void_p
+from ctypes import c_float, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +20,8 @@ from addnorm.engine.compiled.levels import LEVELS
 KINDS = {torch.float32: 0, torch.bfloat16: 1}
 # Multiplications from which on work is worth the start of several threads.
 PARALLEL = 2**20
+# The same where threads have to be started for it.
+STARTED = 2**25
 
 
 class Task(ctypes.Structure):
@@ -52,7 +54,7 @@ def library(level: str) -> ctypes.CDLL | None:
     if not kernels.addnorm_runs():
         return None
     whole = c_int64, c_int64, c_int64
-    threads = c_void_p, c_uint
+    threads = c_void_p, c_int64
     kernels.addnorm_attention.argtypes = [c_void_p, *threads]
     kernels.addnorm_linear.argtypes = [c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_void_p, *whole, *threads]
     kernels.addnorm_program.argtypes = [c_void_p, c_int64, c_void_p]
@@ -157,15 +159,17 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> None:
 
 def helpers(multiplications: int) -> tuple[c_void_p | None, int]:
     """How to start threads, and how many, for so much work."""
-    if multiplications < PARALLEL:
-        return None, 1
-    threads = torch.get_num_threads()
-    return (_parallel() if threads > 1 else None), threads
+    start, worth = starter()
+    return start, torch.get_num_threads() if multiplications >= worth else 1
 
 
 @cache
-def _parallel() -> c_void_p | None:
-    """The function by which PyTorch's own OpenMP starts its threads; None where it is another OpenMP than GNU's."""
-    for path in Path(torch.__file__).parent.glob("lib/libgomp*"):
-        return ctypes.cast(ctypes.CDLL(str(path)).GOMP_parallel, c_void_p)
-    return None
+def starter() -> tuple[c_void_p | None, int]:
+    """The function by which PyTorch's OpenMP runs another on its threads, and how much work is worth that.
+
+    None where that is no GNU OpenMP: then threads are started for each call.
+    """
+    package = Path(torch.__file__).parent
+    for path in (*package.glob("lib/libgomp*"), *package.parent.glob("torch.libs/libgomp*")):
+        return ctypes.cast(ctypes.CDLL(str(path)).GOMP_parallel, c_void_p), PARALLEL
+    return None, STARTED

@@ -165,8 +165,8 @@ static void work(void *given) {
 }
 
 /* 1 where memory ran out. */
-int addnorm_attention(struct attention *task, parallel *start, unsigned threads) {
+int addnorm_attention(struct attention *task, parallel *start, int64_t threads) {
     task->next = task->failed = 0;
-    share(start, threads, work, task);
+    addnorm_share(start, threads, work, task);
     return task->failed;
 }

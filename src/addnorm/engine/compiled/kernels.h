@@ -3,16 +3,12 @@
 
 #include <stdint.h>
 
-/* OpenMP's function that runs another on several threads; NULL: on this one only. They are PyTorch's own threads, which
-   are there already and would be in the way of others. */
+/* OpenMP's function that runs another on several threads: PyTorch's own threads, which are there already and would be in
+   the way of others. NULL: threads are started for the call. */
 typedef void parallel(void (*run)(void *), void *given, unsigned threads, unsigned flags);
 
-static inline void share(parallel *start, unsigned threads, void (*run)(void *), void *given) {
-    if (start && threads > 1)
-        start(run, given, threads, 0);
-    else
-        run(given);
-}
+/* Run a function on several threads at once. */
+void addnorm_share(parallel *start, int64_t threads, void (*run)(void *), void *given);
 
 struct attention {
     const void *query, *key, *value; /* the first row of each */
@@ -34,7 +30,6 @@ struct linear {
     const uint32_t *blocks; /* W, (outs/PANEL, depth, PANEL) words, outs rounded up to PANEL */
     const float *bias;      /* (outs, rounded up), or NULL */
     const float *steps;     /* of quads: what 1 in the sums stands for, (outs, rounded up) */
-    const int32_t *zeros;   /* of quads: what is taken off the sums, (outs, rounded up) */
     int64_t outs, depth, what, activation, out_kind;
     float scale, zero; /* of bytes: y → round(y·scale) + zero */
 };
@@ -46,9 +41,9 @@ struct norm {
     int64_t centred;
 };
 
-int addnorm_attention(struct attention *task, parallel *start, unsigned threads);
+int addnorm_attention(struct attention *task, parallel *start, int64_t threads);
 void addnorm_linear(const struct linear *map, const void *x, int64_t x_step, int64_t rows, void *out, const void *other,
-                    int64_t other_step, int64_t other_kind, int64_t how, parallel *start, unsigned threads);
+                    int64_t other_step, int64_t other_kind, int64_t how, parallel *start, int64_t threads);
 void addnorm_norm(const void *x, int64_t kind, int64_t step, int64_t rows, int64_t width, const float *gain,
                   const float *bias, float eps, int64_t centred, void *to, int64_t to_kind);
 void addnorm_bytes(const void *x, int64_t kind, int64_t step, int64_t rows, int64_t width, const float *factor,

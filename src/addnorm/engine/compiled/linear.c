@@ -74,10 +74,9 @@ INLINE void finish(const struct call *call, const float *sums, int64_t row, int6
         const int64_t at = column + c, some = map.outs - at;
         const floats bias = map.bias ? load(map.bias + at) : (floats){};
         const floats steps = map.what == QUADS ? load(map.steps + at) : (floats){};
-        const ints zeros = map.what == QUADS ? (ints)load(map.zeros + at) : (ints){};
         for (int64_t r = 0; r < count; r++) {
             floats y = load(sums + r * PANEL + c);
-            if (map.what == QUADS) y = __builtin_convertvector((ints)y - zeros, floats) * steps;
+            if (map.what == QUADS) y = __builtin_convertvector((ints)y, floats) * steps;
             y = activated(y + bias, activation, kind);
             if (how != ALONE) {
                 const floats with = load_some(other, (row + r) * other_step + at, some, other_kind);
@@ -137,9 +136,9 @@ static void work(void *given) {
 
 /* out ← φ(W x + b), `how` with the other; rows of x are `x_step` bytes apart, of the other `other_step` numbers. */
 void addnorm_linear(const struct linear *map, const void *x, int64_t x_step, int64_t rows, void *out, const void *other,
-                    int64_t other_step, int64_t other_kind, int64_t how, parallel *start, unsigned threads) {
+                    int64_t other_step, int64_t other_kind, int64_t how, parallel *start, int64_t threads) {
     struct call call = {map, x, x_step, rows, out, other, other_step, other_kind, how, 0};
-    share(start, threads, work, &call);
+    addnorm_share(start, threads, work, &call);
 }
 
 /* W as `outs` rows of `depth` words → blocks, the end filled with 0. */

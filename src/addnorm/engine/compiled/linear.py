@@ -27,7 +27,7 @@ class _Map(ctypes.Structure):
     """`struct linear` of linear.c."""
 
     _fields_ = (
-        *((name, c_void_p) for name in ("blocks", "bias", "steps", "zeros")),
+        *((name, c_void_p) for name in ("blocks", "bias", "steps")),
         *((name, c_int64) for name in ("outs", "depth", "what", "activation", "out_kind")),
         ("scale", c_float),
         ("zero", c_float),
@@ -47,7 +47,7 @@ class Product:
     """A linear map of float32, bfloat16 or (a matrix of int8) bytes. Shapes: (N, in) → (N, out).
 
     `writes`: the dtype of the result; bytes are round(y·scale) + zero. Of bytes, `steps` (out,) is what 1 in a sum
-    Σ W x stands for, and `zeros` (out,) int32 what is taken off it. A row's bits do not depend on the others.
+    Σ W x stands for. A row's bits do not depend on the others.
     """
 
     def __init__(
@@ -59,7 +59,6 @@ class Product:
         scale: float = 1.0,
         zero: int = 0,
         steps: Tensor | None = None,
-        zeros: Tensor | None = None,
     ) -> None:
         kernels = compiled.best()
         assert kernels is not None, "ask `fits` first"
@@ -72,12 +71,10 @@ class Product:
         weight = weight.contiguous()
         kernels.addnorm_place(weight.data_ptr(), self.outs, depth, blocks.data_ptr())
 
-        def padded(part: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-            return None if part is None else F.pad(part.to(dtype), (0, rounded - self.outs)).contiguous()
+        def padded(part: Tensor | None) -> Tensor | None:
+            return None if part is None else F.pad(part.float(), (0, rounded - self.outs)).contiguous()
 
-        self.parts = (
-            blocks, padded(bias, torch.float32), padded(steps, torch.float32), padded(zeros, torch.int32)
-        )  # fmt: skip
+        self.parts = blocks, padded(bias), padded(steps)
         self.map = _Map(
             *(None if part is None else part.data_ptr() for part in self.parts),
             self.outs, depth, what, ACTIVATIONS[activation], KINDS[writes], scale, zero,

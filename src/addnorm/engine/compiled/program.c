@@ -37,7 +37,7 @@ struct pass {
     int64_t bias_head, bias_step;
     const float *const *tables; /* cos and sin of one rotation after the other */
     parallel *start;
-    int64_t threads, worth; /* multiplications from which on several threads are */
+    int64_t threads, worth; /* multiplications from which on several threads are worth it */
 };
 
 static int64_t bytes_of(int64_t kind) { return kind == 0 ? 4 : kind == 1 ? 2 : 1; }
@@ -57,7 +57,7 @@ static int run(const struct step *step, const struct pass *pass, int64_t row, in
         const struct buffer *other = step->other < 0 ? NULL : pass->buffers + step->other;
         const int many = rows * map->outs * from->width >= pass->worth;
         addnorm_linear(map, x, from->width * size, rows, y, other ? row_of(other, row) : NULL, other ? other->width : 0,
-                       other ? other->kind : 0, step->how, many ? pass->start : NULL, pass->threads);
+                       other ? other->kind : 0, step->how, pass->start, many ? pass->threads : 1);
         return 0;
     }
     case ATTENTION: {
@@ -67,7 +67,7 @@ static int run(const struct step *step, const struct pass *pass, int64_t row, in
             x, x + key * size, x + value * size, y, from->width, from->width, from->width, to->width,
             pass->offsets, pass->texts, step->heads, step->key_heads, step->width,
             from->kind, to->kind, step->window, pass->bias, pass->bias_head, pass->bias_step, step->scale, 0, 0};
-        return addnorm_attention(&task, many ? pass->start : NULL, pass->threads);
+        return addnorm_attention(&task, pass->start, many ? pass->threads : 1);
     }
     case NORM: {
         const struct norm *norm = step->with;

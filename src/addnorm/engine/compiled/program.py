@@ -140,10 +140,10 @@ class Program:
         terms: tuple[int | None, int, int] = (None, 0, 0)
         if bias is not None:
             terms = bias.data_ptr(), bias.stride(0) if len(bias) > 1 else 0, bias.stride(1)
-        start, threads = compiled.helpers(compiled.PARALLEL)
+        start, worth = compiled.starter()
         given = _Pass(
             ctypes.addressof(buffers), rows, offsets.data_ptr(), offsets.shape[0] - 1, pairs, *terms,
-            ctypes.addressof(angles), start, threads, compiled.PARALLEL,
+            ctypes.addressof(angles), start, torch.get_num_threads(), worth,
         )  # fmt: skip
         if self.kernels.addnorm_program(self.ready, len(self.steps), ctypes.byref(given)):
             raise MemoryError("attention: no memory for the keys and values of a text")
