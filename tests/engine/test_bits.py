@@ -14,7 +14,7 @@ import addnorm
 from addnorm.batch import Batch
 from addnorm.config import PositionBiasConfig, RotaryConfig
 from addnorm.engine import Engine, lower
-from addnorm.engine.operators import has_bfloat16, has_bytes
+from addnorm.engine.operators import has_bfloat16, has_bytes, widens
 from addnorm.nn.encoder import Encoder
 from tests.nn.drawn import LONGEST, build, ids_of, small
 from tests.texts import docstrings
@@ -34,7 +34,7 @@ def threads(count: int) -> Iterator[None]:
 
 
 # Where the processor has no products of its own for a precision, its bits are not promised.
-PROMISED = ["float32", *["bfloat16"] * has_bfloat16(), *["int8"] * has_bytes()]
+PROMISED = ["float32", *["bfloat16"] * (has_bfloat16() or widens()), *["int8"] * has_bytes()]
 
 
 @pytest.fixture(scope="module")

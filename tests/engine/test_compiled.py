@@ -160,7 +160,7 @@ def test_bytes(level: str, width: int, dtype: torch.dtype, evened: bool) -> None
     y = x.float() if factor is None else x.float() * factor
     expected = (y * (1 / 0.25)).double().round().add(100).clamp(0, 255)
     found = compiled.to_bytes(x, factor, 0.25, 100)
-    assert found.dtype == torch.uint8
+    assert found.dtype == compiled.byte_dtype()
     # A number between two bytes may go either way: the factor is multiplied in another order.
     assert (found - expected).abs().max() <= (1 if evened else 0)
     assert (found != expected).double().mean() < 0.01
@@ -224,7 +224,7 @@ def test_linear_maps(
             return
         weight, bias = (drawn(shape[1], shape[0]) / 4).to(dtype), drawn(shape[1]) if biased else None
         product = linear.Product(weight, bias, activation, dtype)
-    x, other = (drawn(rows, shape[0] + 4) * 2).to(dtype)[:, 2:-2], drawn(rows, shape[1], seed=1).to(dtype)
+    x, other = (drawn(rows, shape[0] + 4) * 2).to(product.reads)[:, 2:-2], drawn(rows, shape[1], seed=1).to(dtype)
     y = x.double() @ weight.double().T
     y = y if bias is None else y + bias
     y = y if activation is None else ACTIVATIONS[activation]()(y)
@@ -234,6 +234,18 @@ def test_linear_maps(
     assert ((found - exact).abs() <= error * exact.abs().clamp(min=2)).all()
     if rows:  # the same bits alone
         assert torch.equal(found[-1:], product(x[-1:], None if how == linear.ALONE else other[-1:], how))
+
+
+@pytest.mark.parametrize("inputs", [4, 60, 3072])
+def test_sums_of_bytes_are_exact(level: str, inputs: int) -> None:
+    """Also the largest, which products of neighbours cut to 16 bits would not be."""
+    weight = torch.randint(-127, 128, (37, inputs), generator=torch.Generator().manual_seed(0)).to(torch.int8)
+    weight[0], weight[1] = 127, -127
+    x = torch.randint(0, 256, (8, inputs), generator=torch.Generator().manual_seed(1))
+    x[0], x[1] = 255, 0
+    product = linear.Product(weight, None, None, torch.float32, steps=torch.full((37,), 2.0**-10))
+    exact = (x @ weight.long().T).double() / 2**10
+    assert torch.equal(product(x.to(product.reads)), exact.float())
 
 
 @pytest.mark.parametrize("activation", list(linear.ACTIVATIONS))

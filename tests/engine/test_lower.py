@@ -13,7 +13,7 @@ import addnorm
 from addnorm.batch import Batch
 from addnorm.config import EncoderConfig
 from addnorm.engine import compiled, lower, operators
-from addnorm.engine.operators import has_bfloat16, has_bytes
+from addnorm.engine.operators import has_bfloat16, has_bytes, widens
 from addnorm.errors import AddnormError, Remark
 from addnorm.families import FAMILIES
 from addnorm.nn.encoder import Encoder
@@ -22,9 +22,12 @@ from tests.nn.drawn import CONFIGS, VOCABULARY, batch_of, build, ids_of, largest
 from tests.twins import build_twin, random_ids
 
 LENGTHS = (1, 2, 7, 63, 200, 7, 16)
-ROUGH = [*["bfloat16"] * has_bfloat16(), *["int8"] * has_bytes()]
+ROUGH = [*["bfloat16"] * (has_bfloat16() or widens()), *["int8"] * has_bytes()]
 
-pytestmark = pytest.mark.filterwarnings("ignore:int8 changes this model much")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:int8 changes this model much"),
+    pytest.mark.filterwarnings("ignore:this processor has no bfloat16 products"),
+]
 
 
 def plain(encoder: Encoder, batch: Batch) -> torch.Tensor:

@@ -152,7 +152,7 @@ class ByteWalk(Walk):
     """The walk where the maps of attention and feed-forward become products of bytes; `dtype`: of attention."""
 
     def __init__(self, encoder: Encoder, found: dict[int, Range], dtype: torch.dtype) -> None:
-        super().__init__(encoder, dtype)
+        super().__init__(encoder, dtype, dtype)
         self.found, self.writes = found, dtype
 
     def projections(self, modules: Sequence[nn.Linear]) -> ByteMap:

@@ -11,7 +11,7 @@ from torch import Tensor
 from addnorm.batch import Batch
 from addnorm.engine.attention import FastAttention
 from addnorm.engine.int8 import ByteWalk, measure, random_ids
-from addnorm.engine.operators import has_bfloat16, has_bytes
+from addnorm.engine.operators import has_bfloat16, has_bytes, widens
 from addnorm.engine.program import program_of
 from addnorm.engine.shared import Pass, in_order
 from addnorm.engine.speed import fastest
@@ -109,16 +109,20 @@ def _float32(encoder: Encoder, pooling: SentencePooling | None, sample: Any) -> 
 
 
 def _bfloat16(encoder: Encoder, pooling: SentencePooling | None, sample: Any) -> Engine:
-    if not has_bfloat16():
+    wide = encoder.embeddings.tokens.weight.device.type == "cpu" and widens()
+    if wide:
+        remark("this processor has no bfloat16 products: the matrices are in bfloat16, all else is in float32")
+    elif not has_bfloat16():
         remark("this processor has no bfloat16 products; computed by others, they are slower than float32")
-    walk = Walk(encoder, torch.bfloat16)
+    walk = Walk(encoder, torch.bfloat16, torch.float32 if wide else torch.bfloat16)
     lowered = walk.copied(encoder)
-    return Engine(lowered, walk.pooling(pooling), "bfloat16", torch.bfloat16 if _is_normed(lowered) else None)
+    normed = not wide and _is_normed(lowered)
+    return Engine(lowered, walk.pooling(pooling), "bfloat16", torch.bfloat16 if normed else None)
 
 
 def _int8(encoder: Encoder, pooling: SentencePooling | None, sample: Any) -> Engine:
     if not has_bytes():
-        raise AddnormError("precision 'int8' needs oneDNN's products of bytes, which do not work here; take float32")
+        raise AddnormError("precision 'int8' needs products of bytes, which do not work here; take float32")
     texts = Batch.pack(sample or random_ids(encoder))
     found, stream = measure(encoder, texts)
     walk = ByteWalk(encoder, found, torch.bfloat16 if has_bfloat16() else torch.float32)

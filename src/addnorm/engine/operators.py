@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from addnorm.config import Activation
 from addnorm.engine import compiled
-from addnorm.engine.compiled.linear import ADD, MULTIPLY, Product, fits
+from addnorm.engine.compiled.linear import ADD, MULTIPLY, Product, fits, words
 from addnorm.errors import remark
 from addnorm.nn.activations import ACTIVATIONS
 
@@ -31,6 +31,9 @@ FUSED: dict[Activation, tuple[str, str]] = {
     "silu": ("swish", ""),
     "tanh": ("tanh", ""),
 }
+
+# The most bytes that our kernels multiply at once.
+WORD = 4
 
 
 class Map(nn.Module):
@@ -51,19 +54,19 @@ class Map(nn.Module):
 
 
 class Linear(Map):
-    """φ(W x + b), without gradients, in the weight's dtype. Shapes: (N, in) → (N, out).
+    """φ(W x + b), without gradients, in the weight's dtype; where that is bfloat16 and `widens()`, in float32.
 
-    Float32 and bfloat16 on a CPU are packed; anything else goes through `F.linear`. The bits of a row do not
-    depend on the others where there is a `product`, or `packed` is true.
+    Shapes: (N, in) → (N, out). Float32 and bfloat16 on a CPU are packed; anything else goes through `F.linear`. The
+    bits of a row do not depend on the others where there is a `product`, or `packed` is true.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, activation: Activation | None = None) -> None:
         super().__init__()
         weight, bias = weight.detach(), None if bias is None else bias.detach()
-        self.dtype = weight.dtype
         self.activation = None if activation is None else ACTIVATIONS[activation]()
         on_cpu = weight.device.type == "cpu" and weight.numel() > 0
-        own = on_cpu and _is_ours(self.dtype, weight.shape[1], activation)
+        own = on_cpu and _is_ours(weight.dtype, weight.shape[1], activation)
+        self.dtype = words()[weight.dtype][2] if own else weight.dtype
         self.product = Product(weight, bias, activation, self.dtype) if own else None
         packs = not own and on_cpu and self.dtype in (torch.float32, torch.bfloat16)
         self.packed = packs and _works(activation, self.dtype)
@@ -105,6 +108,12 @@ def _has_matrices() -> bool:
         return bool(torch.cpu._is_amx_tile_supported())
     except AttributeError:
         return False
+
+
+def widens() -> bool:
+    """Whether our kernels multiply matrices of bfloat16 with float32, as the processor has no products of pairs."""
+    known = words().get(torch.bfloat16)
+    return known is not None and known[2] == torch.float32
 
 
 def has_bfloat16() -> bool:
@@ -184,7 +193,8 @@ def _tried(
 
 
 class Bytes(nn.Module):
-    """Numbers as bytes, round(factor·x/step) + zero, cut to 0 … 255. Shapes: (N, D) float32 → (N, D) uint8.
+    """Numbers as bytes, round(factor·x/step) + zero, cut to 0 … 255. Shapes: (N, D) float32 → (N, D) uint8,
+    or int16 where that is what products read.
 
     `factor` (D,) evens out features of different size, or None.
     """
@@ -197,7 +207,7 @@ class Bytes(nn.Module):
         self.factor = factor
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, D) → (N, D) uint8."""
+        """(N, D) → (N, D) bytes."""
         if compiled.takes(x):
             return compiled.to_bytes(x, self.factor, self.step, self.zero)
         x = x.float()
@@ -205,13 +215,11 @@ class Bytes(nn.Module):
 
 
 class ByteLinear(Map):
-    """φ(W x + b) of bytes, weights as bytes with a step a row. Shapes: (N, in) uint8 → (N, out).
+    """φ(W x + b) of bytes, weights as bytes with a step a row. Shapes: (N, in) bytes → (N, out).
 
     `reads`: what the bytes of x stand for; `writes`: the same of the result, or its dtype. The sums are of whole
     numbers, so exact: the bits of a row do not depend on the others.
     """
-
-    dtype = torch.uint8
 
     def __init__(
         self,
@@ -225,12 +233,18 @@ class ByteLinear(Map):
         step = weight.detach().float().abs().amax(1).clamp(min=1e-12) / 127
         whole = (weight.detach().float() / step[:, None]).round().to(torch.int8)
         self.offset = None if bias is None else bias.detach().float()
-        self.writes = (writes.step, writes.zero, torch.uint8) if isinstance(writes, Bytes) else (1.0, 0, writes)
-        own = _is_ours(torch.int8, whole.shape[1], activation)
+        # Our kernels read words of bytes, so columns of 0 fill the last one.
+        missing = -whole.shape[1] % WORD
+        own = _is_ours(torch.int8, whole.shape[1] + missing, activation)
+        self.missing = missing if own else 0
+        whole = F.pad(whole, (0, self.missing))
+        stored = compiled.byte_dtype() if own else torch.uint8
+        self.writes = (writes.step, writes.zero, stored) if isinstance(writes, Bytes) else (1.0, 0, writes)
         self.product = self._product(whole, step * reads.step, reads.zero, activation) if own else None
         self.rows = None if own else torch.ops.onednn.qlinear_prepack(whole.contiguous(), None)
         self.steps, self.zeros = step, torch.zeros(len(step), dtype=torch.int32)
         self.reads = (reads.step, reads.zero)
+        self.dtype = torch.uint8 if self.product is None else self.product.reads
         self.name, self.variant = _fused(activation)
 
     def _product(self, whole: Tensor, steps: Tensor, zero: int, activation: Activation | None) -> Product:
@@ -240,8 +254,12 @@ class ByteLinear(Map):
         bias = -taken if self.offset is None else self.offset - taken
         return Product(whole, bias, activation, dtype, 1 / step, offset, steps)
 
+    def _filled(self, x: Tensor) -> Tensor:
+        return (F.pad(x, (0, self.missing)) if self.missing else x).to(self.dtype)
+
     def forward(self, x: Tensor) -> Tensor:
         """(N, in) → (N, out)."""
+        x = self._filled(x)
         if self.product is not None:
             return self.product(x)
         weight = (self.rows, self.steps, self.zeros)
@@ -251,10 +269,11 @@ class ByteLinear(Map):
 
     def times(self, x: Tensor, gate: Tensor) -> Tensor:
         """gate·(W x + b), (N, in), (N, out) → (N, out)."""
-        return super().times(x, gate) if self.product is None else self.product(x, gate, MULTIPLY)
+        return super().times(x, gate) if self.product is None else self.product(self._filled(x), gate, MULTIPLY)
 
     def add_to(self, total: Tensor, x: Tensor) -> Tensor:
         """total ← total + W x + b, for a float32 result; (N, out), (N, in) → (N, out), the very same."""
+        x = self._filled(x)
         if self.product is not None:
             return self.product(x, total, ADD, total)
         weight = (self.rows, self.steps, self.zeros)

@@ -117,20 +117,18 @@ class Blocks:
 
     def _bytes_through(self, part: BytesThrough, x: int) -> None:
         x = self._bytes(part.reads, x)
-        kept = self.program.linear(_own(part.kept_up), x, "kept")
-        self._add(part.kept_down, kept)
-        self._add(part.down, self.program.linear(_own(part.up), x, "inner"))
+        self._add(part.kept_down, self._map(part.kept_up, x, "kept"))
+        self._add(part.down, self._map(part.up, x, "inner"))
 
     def _bytes(self, reads: Bytes, x: int) -> int:
-        to = self.program.buffer("bytes", self.program.width(x), torch.uint8)
+        to = self.program.buffer("bytes", self.program.width(x), compiled.byte_dtype())
         return self.program.to_bytes(reads.factor, reads.step, reads.zero, x, to)
 
     def _map(self, module: nn.Module, x: int, name: str, gate: int = -1) -> int:
         if type(module) is ByteMap and module.kept is None and gate < 0:
-            return self.program.linear(_own(module.product), self._bytes(module.reads, x), name)
+            x, module = self._bytes(module.reads, x), module.product
         product = _own(module)
-        if product.reads != self.program.dtype(x):
-            raise _NoKernelError
+        self._check(product, x)
         return self.program.linear(product, x, name, gate, MULTIPLY if gate >= 0 else 0)
 
     def _join(self, module: nn.Module, x: int) -> None:
@@ -144,9 +142,12 @@ class Blocks:
 
     def _add(self, module: nn.Module, x: int) -> None:
         product = _own(module)
-        if product.reads != self.program.dtype(x):
-            raise _NoKernelError
+        self._check(product, x)
         self.program.linear(product.writing(self.program.dtype(STREAM)), x, "stream", STREAM, ADD)
+
+    def _check(self, product: Product, x: int) -> None:
+        if (product.reads, product.inputs) != (self.program.dtype(x), self.program.width(x)):
+            raise _NoKernelError
 
 
 def _own(module: nn.Module) -> Product:

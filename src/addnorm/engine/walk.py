@@ -120,13 +120,15 @@ class FastRotary(nn.Module):
 
 
 class Walk:
-    """Which module becomes what; `dtype`: of the maps in attention and feed-forward, their own where None.
+    """Which module becomes what; `matrices`: the dtype of those in attention and feed-forward, their own where None.
 
-    Matrices that several modules share are packed once.
+    `dtype`: of what attention computes with. Matrices that several modules share are packed once.
     """
 
-    def __init__(self, encoder: Encoder, dtype: torch.dtype | None = None) -> None:
-        self.encoder, self.dtype = encoder, dtype
+    def __init__(
+        self, encoder: Encoder, matrices: torch.dtype | None = None, dtype: torch.dtype | None = None
+    ) -> None:
+        self.encoder, self.matrices, self.dtype = encoder, matrices, dtype
         self.packed: dict[Any, Linear] = {}
 
     def pooling(self, pooling: SentencePooling | None) -> SentencePooling | None:
@@ -182,21 +184,21 @@ class Walk:
 
     def projections(self, modules: Sequence[nn.Linear]) -> Map:
         """What attention reads its queries, keys and values with."""
-        return self.linear(modules, dtype=self.dtype)
+        return self.linear(modules, dtype=self.matrices)
 
     def output(self, module: nn.Linear) -> Map:
         """What attention ends with."""
-        return self.linear([module], dtype=self.dtype)
+        return self.linear([module], dtype=self.matrices)
 
     def feedforward(self, module: FeedForward) -> nn.Module:
         """Fast where its activation is one by name and its parts are linear maps."""
         activation = name(module.activation)
         if activation is None or not self.is_linear(module):
             return self.copied(module)
-        first = self.linear([module.up if module.gate is None else module.gate], activation, self.dtype)
+        first = self.linear([module.up if module.gate is None else module.gate], activation, self.matrices)
         norm = None if module.inner_norm is None else self.lowered(module.inner_norm)
-        up = None if module.gate is None else self.linear([module.up], dtype=self.dtype)
-        return FastFeedForward(first, up, norm, self.linear([module.down], dtype=self.dtype))
+        up = None if module.gate is None else self.linear([module.up], dtype=self.matrices)
+        return FastFeedForward(first, up, norm, self.linear([module.down], dtype=self.matrices))
 
     @staticmethod
     def is_linear(module: FeedForward) -> bool:

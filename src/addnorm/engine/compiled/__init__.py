@@ -58,7 +58,7 @@ def library(level: str) -> ctypes.CDLL | None:
     kernels.addnorm_attention.argtypes = [c_void_p, *threads]
     kernels.addnorm_linear.argtypes = [c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_void_p, *whole, *threads]
     kernels.addnorm_program.argtypes = [c_void_p, c_int64, c_void_p]
-    kernels.addnorm_place.argtypes = [c_void_p, c_int64, c_int64, c_void_p]
+    kernels.addnorm_place.argtypes = [c_void_p, *whole, c_void_p]
     kernels.addnorm_bytes.argtypes = [c_void_p, *whole, c_int64, c_void_p, c_float, c_int64, c_void_p]
     kernels.addnorm_norm.argtypes = [
         c_void_p, *whole, c_int64, c_void_p, c_void_p, c_float, c_int64, c_void_p, c_int64
@@ -115,11 +115,18 @@ def attend(
         raise MemoryError("attention: no memory for the keys and values of a text")
 
 
-def to_bytes(x: Tensor, factor: Tensor | None, step: float, zero: int) -> Tensor:
-    """round(factor·x/step) + zero, cut to 0 … 255; (N, D) → (N, D) uint8; factor: (D,) float32."""
+def byte_dtype() -> torch.dtype:
+    """What the kernels store bytes as: 16 bits where the processor has no products of bytes."""
     kernels = best()
     assert kernels is not None, "ask `takes` first"
-    result = torch.empty(x.shape, dtype=torch.uint8)
+    return torch.uint8 if kernels.addnorm_bytes_in_word() == 4 else torch.int16
+
+
+def to_bytes(x: Tensor, factor: Tensor | None, step: float, zero: int) -> Tensor:
+    """round(factor·x/step) + zero, cut to 0 … 255; (N, D) → (N, D) in `byte_dtype`; factor: (D,) float32."""
+    kernels = best()
+    assert kernels is not None, "ask `takes` first"
+    result = torch.empty(x.shape, dtype=byte_dtype())
     at = None if factor is None else factor.data_ptr()
     kernels.addnorm_bytes(x.data_ptr(), KINDS[x.dtype], x.stride(0), *x.shape, at, 1 / step, zero, result.data_ptr())
     return result

@@ -40,14 +40,14 @@ INLINE void place_keys(const uint32_t *keys, int64_t count, int64_t depth, uint3
 /* Values, `count` rows → blocks of LANES features, (⌈width/LANES⌉, total words, LANES), the end filled with 0. */
 INLINE void place_values(struct rows values, int64_t count, int64_t total, int64_t width, uint32_t *to, const int kind,
                          const int what) {
-    const int64_t together = what == PAIRS ? 2 : 1;
+    const int64_t together = what == BFLOATS ? 2 : 1;
     for (int64_t d = 0; d < width; d += LANES, to += total * LANES)
         for (int64_t j = 0; j < total; j++) {
             const char *row = values.first + j * together * values.step;
             const int64_t left = count - j * together;
             __builtin_prefetch(row + width * (kind == FLOAT ? 4 : 2)); /* the next head's */
             floats x = left > 0 ? load_some(row, d, width - d, kind) : (floats){};
-            if (what == PAIRS) {
+            if (what == BFLOATS) {
                 floats y = left > 1 ? load_some(row + values.step, d, width - d, kind) : (floats){};
                 x = (floats)(((words)x >> 16) | ((words)y & 0xffff0000u));
             }
@@ -77,9 +77,9 @@ INLINE float exponentials(float *scores, const float *bias, float scale, int64_t
     const float factor = 1.44269504f * (bias ? 1 : scale), largest = largest_of(most) * factor;
     floats total = {};
     for (int64_t j = first; j < last; j += LANES) {
-        floats weights = power_of_two(load(scores + j) * factor - largest, what == PAIRS);
+        floats weights = power_of_two(load(scores + j) * factor - largest, what == BFLOATS);
         total = total + weights;
-        store_as(scores, j, weights, what == PAIRS ? BFLOAT : FLOAT); /* over scores that are read already */
+        store_as(scores, j, weights, what == BFLOATS ? BFLOAT : FLOAT); /* over scores that are read already */
     }
     return sum_of(total);
 }
@@ -89,7 +89,7 @@ INLINE void attend(const struct attention *task, int64_t text, int64_t head, uin
                    const int what) {
     const int64_t start = task->offsets[text], length = task->offsets[text + 1] - start;
     const int64_t width = task->width, size = kind == FLOAT ? 4 : 2, keys = up(length, LANES);
-    const int64_t key_head = head / (task->heads / task->key_heads), together = what == PAIRS ? 2 : 1;
+    const int64_t key_head = head / (task->heads / task->key_heads), together = what == BFLOATS ? 2 : 1;
     const int64_t depth = width / together, features = up(width, LANES), window = task->window;
     uint32_t *key_blocks = place, *value_blocks = key_blocks + keys * depth;
     float *scores = (float *)(value_blocks + features * keys / together), *mixed = scores + ROWS * keys;
@@ -154,9 +154,9 @@ static void work(void *given) {
         const int64_t text = unit / task->heads, head = unit % task->heads;
         if (task->kind == FLOAT)
             attend(task, text, head, place, FLOAT, FLOATS);
-#if HAS_PAIRS
+#if BFLOATS_IN_WORD == 2
         else if (task->width % 2 == 0)
-            attend(task, text, head, place, BFLOAT, PAIRS);
+            attend(task, text, head, place, BFLOAT, BFLOATS);
 #endif
         else
             attend(task, text, head, place, BFLOAT, FLOATS);

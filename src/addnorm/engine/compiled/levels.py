@@ -9,6 +9,7 @@ LEVELS = {
     "avx512bf16": (*_VNNI, "-mavx512bf16"),
     "avx512vnni": _VNNI,
     "avx512": _AVX512,
+    "avxvnni": (*_AVX2, "-mavxvnni"),
     "avx2": _AVX2,
     "plain": (),
 }

@@ -73,17 +73,17 @@ INLINE void finish(const struct call *call, const float *sums, int64_t row, int6
     for (int64_t c = 0; c < PANEL && column + c < map.outs; c += LANES) {
         const int64_t at = column + c, some = map.outs - at;
         const floats bias = map.bias ? load(map.bias + at) : (floats){};
-        const floats steps = map.what == QUADS ? load(map.steps + at) : (floats){};
+        const floats steps = map.what == BYTES ? load(map.steps + at) : (floats){};
         for (int64_t r = 0; r < count; r++) {
             floats y = load(sums + r * PANEL + c);
-            if (map.what == QUADS) y = __builtin_convertvector((ints)y, floats) * steps;
+            if (map.what == BYTES) y = __builtin_convertvector((ints)y, floats) * steps;
             y = activated(y + bias, activation, kind);
             if (how != ALONE) {
                 const floats with = load_some(other, (row + r) * other_step + at, some, other_kind);
                 y = how == ADD ? y + with : y * with;
             }
             if (kind == BYTE)
-                store_bytes((uint8_t *)out + (row + r) * map.outs + at, some, y * map.scale, map.zero);
+                store_bytes((stored_byte *)out + (row + r) * map.outs + at, some, y * map.scale, map.zero);
             else
                 store_some(out, (row + r) * map.outs + at, some, y, kind);
         }
@@ -113,22 +113,24 @@ static void work(void *given) {
     struct call *call = given;
     const struct linear *map = call->map;
     const int64_t panels = (map->outs + PANEL - 1) / PANEL, chunks = (call->rows + CHUNK - 1) / CHUNK;
-    const int64_t size = map->out_kind == FLOAT ? 4 : map->out_kind == BFLOAT ? 2 : 1;
+    const int64_t size = size_of(map->out_kind), word = word_size(map->what);
     float sums[ROWS * PANEL];
     for (;;) {
         const int64_t unit = __atomic_fetch_add(&call->next, 1, __ATOMIC_RELAXED);
         if (unit >= panels * chunks) break;
         const int64_t column = unit % panels * PANEL, start = unit / panels * CHUNK;
         const int64_t end = start + CHUNK < call->rows ? start + CHUNK : call->rows;
-        for (int64_t i = start; i < end; i += ROWS) {
-            const int64_t count = end - i < ROWS ? end - i : ROWS;
+        /* As few tiles as there can be, of rows as even as they can be. */
+        const int64_t tiles = (end - start + ROWS - 1) / ROWS, most = (end - start + tiles - 1) / tiles;
+        for (int64_t i = start; i < end; i += most) {
+            const int64_t count = end - i < most ? end - i : most;
             /* What is written afterwards is fetched meanwhile. */
             for (int64_t r = 0; r < count; r++)
                 for (int64_t line = 0; line < PANEL * size; line += 64)
                     __builtin_prefetch((char *)call->out + ((i + r) * map->outs + column) * size + line, 1);
             PRODUCTS[map->what][count - 1][COLUMNS - 1]((const char *)call->x + i * call->x_step, call->x_step,
-                                                        map->blocks + column * map->depth, LANES, PANEL, map->depth,
-                                                        sums, PANEL);
+                                                        map->blocks + column * map->depth * word, LANES * word,
+                                                        PANEL * word, map->depth, sums, PANEL);
             FINISHED[map->activation][map->out_kind](call, sums, i, column, count);
         }
     }
@@ -141,13 +143,19 @@ void addnorm_linear(const struct linear *map, const void *x, int64_t x_step, int
     addnorm_share(start, threads, work, &call);
 }
 
-/* W as `outs` rows of `depth` words → blocks, the end filled with 0. */
-void addnorm_place(const uint32_t *from, int64_t outs, int64_t depth, uint32_t *blocks) {
+/* W as `outs` rows of `depth` words, `word` bytes each → blocks, the end filled with 0. */
+void addnorm_place(const char *from, int64_t outs, int64_t depth, int64_t word, char *blocks) {
     for (int64_t o = 0; o < (outs + PANEL - 1) / PANEL * PANEL; o++)
-        for (int64_t k = 0; k < depth; k++)
-            blocks[(o / PANEL * depth + k) * PANEL + o % PANEL] = o < outs ? from[o * depth + k] : 0;
+        for (int64_t k = 0; k < depth; k++) {
+            char *to = blocks + ((o / PANEL * depth + k) * PANEL + o % PANEL) * word;
+            if (o < outs)
+                memcpy(to, from + (o * depth + k) * word, word);
+            else
+                memset(to, 0, word);
+        }
 }
 
-/* Columns of a panel, and which words there are: 1 floats, 2 pairs, 4 quads. */
+/* Columns of a panel, and how many bfloat16 numbers and bytes a word has. */
 int64_t addnorm_panel(void) { return PANEL; }
-int64_t addnorm_words(void) { return 1 + 2 * HAS_PAIRS + 4 * HAS_QUADS; }
+int64_t addnorm_bfloats_in_word(void) { return BFLOATS_IN_WORD; }
+int64_t addnorm_bytes_in_word(void) { return BYTES_IN_WORD; }

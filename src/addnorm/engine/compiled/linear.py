@@ -13,13 +13,7 @@ from addnorm.engine import compiled
 
 # How the kernels call activations.
 ACTIVATIONS: dict[Activation | None, int] = {None: 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4, "tanh": 5}
-# By the dtype of a matrix: how they call its words, numbers in one, the dtype of x.
-WORDS = {
-    torch.float32: (0, 1, torch.float32),
-    torch.bfloat16: (1, 2, torch.bfloat16),
-    torch.int8: (2, 4, torch.uint8),
-}
-KINDS = {**compiled.KINDS, torch.uint8: 2}
+KINDS = {**compiled.KINDS, torch.uint8: 2, torch.int16: 2}
 ALONE, ADD, MULTIPLY = range(3)
 
 
@@ -35,12 +29,22 @@ class _Map(ctypes.Structure):
 
 
 def fits(dtype: torch.dtype, inputs: int, activation: Activation | None) -> bool:
-    """Whether this processor's kernels multiply matrices of this dtype and so many columns."""
+    """Whether the kernels multiply matrices of this dtype and so many columns."""
+    known = words()
+    return dtype in known and activation in ACTIVATIONS and inputs > 0 and inputs % known[dtype][1] == 0
+
+
+def words() -> dict[torch.dtype, tuple[int, int, torch.dtype]]:
+    """By the dtype of a matrix: how the kernels call its words, numbers in one, the dtype of x."""
     kernels = compiled.best()
-    if kernels is None or dtype not in WORDS or activation not in ACTIVATIONS:
-        return False
-    what, together, _ = WORDS[dtype]
-    return inputs > 0 and inputs % together == 0 and bool(kernels.addnorm_words() >> what & 1)
+    if kernels is None:
+        return {}
+    pairs = kernels.addnorm_bfloats_in_word() == 2
+    return {
+        torch.float32: (0, 1, torch.float32),
+        torch.bfloat16: (1, 2, torch.bfloat16) if pairs else (1, 1, torch.float32),
+        torch.int8: (2, kernels.addnorm_bytes_in_word(), compiled.byte_dtype()),
+    }
 
 
 class Product:
@@ -63,13 +67,13 @@ class Product:
         kernels = compiled.best()
         assert kernels is not None, "ask `fits` first"
         self.run = kernels.addnorm_linear
-        what, together, self.reads = WORDS[weight.dtype]
+        what, together, self.reads = words()[weight.dtype]
         self.outs, self.inputs = weight.shape
         self.writes, self.size, self.work = writes, self.reads.itemsize, self.outs * self.inputs
-        depth, rounded = self.inputs // together, -(-self.outs // kernels.addnorm_panel()) * kernels.addnorm_panel()
-        blocks = torch.empty(rounded * depth, dtype=torch.int32)
-        weight = weight.contiguous()
-        kernels.addnorm_place(weight.data_ptr(), self.outs, depth, blocks.data_ptr())
+        panel = kernels.addnorm_panel()
+        depth, rounded = self.inputs // together, -(-self.outs // panel) * panel
+        weight, blocks = weight.contiguous(), weight.new_empty(rounded * self.inputs)
+        kernels.addnorm_place(weight.data_ptr(), self.outs, depth, together * weight.itemsize, blocks.data_ptr())
 
         def padded(part: Tensor | None) -> Tensor | None:
             return None if part is None else F.pad(part.float(), (0, rounded - self.outs)).contiguous()

@@ -1,14 +1,18 @@
 /* Rows of words times blocks of LANES columns, the product under both attention and linear maps.
 
-   A word is 4 bytes: a float, a pair of bfloat16 numbers or four bytes, whichever the processor multiplies and adds at
-   once. Each number of the result is a sum in the order of the words, alone in its place of a register: its bits do
-   not depend on what else is computed beside it. */
+   Each number of the result is a sum in the order of the words, alone in its place of a register: its bits do not depend
+   on what else is computed beside it. */
 #pragma once
 
 #include "vectors.h"
 
-/* What a word is. */
-enum { FLOATS = 0, PAIRS = 1, QUADS = 2 };
+/* What a matrix is made of. */
+enum { FLOATS = 0, BFLOATS = 1, BYTES = 2 };
+
+/* Bytes of a word in it. */
+INLINE int64_t word_size(int64_t what) {
+    return what == FLOATS ? 4 : what == BFLOATS ? 2 * BFLOATS_IN_WORD : BYTES_IN_WORD;
+}
 
 /* Rows and blocks of columns computed together: their sums fit in the registers. */
 #define ROWS 6
@@ -18,37 +22,70 @@ enum { FLOATS = 0, PAIRS = 1, QUADS = 2 };
 #define COLUMNS 4
 #endif
 
+INLINE floats load_floats(const void *from) { return load(from); }
+
 INLINE floats add_floats(floats sum, uint32_t word, floats block) {
     float x;
     memcpy(&x, &word, sizeof x);
     return sum + x * block;
 }
 
-#if HAS_PAIRS
-INLINE floats add_pairs(floats sum, uint32_t word, floats block) {
+#if BFLOATS_IN_WORD == 2
+INLINE floats load_bfloats(const void *from) { return load(from); }
+
+INLINE floats add_bfloats(floats sum, uint32_t word, floats block) {
     return (floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_epi32(word), (__m512bh)block);
 }
+#else
+INLINE floats load_bfloats(const void *from) { return load_as(from, 0, BFLOAT); }
+
+#define add_bfloats add_floats
 #endif
 
-#if HAS_QUADS
-INLINE ints add_quads(ints sum, uint32_t word, floats block) { /* unsigned times signed bytes */
-    return (ints)_mm512_dpbusd_epi32((__m512i)sum, _mm512_set1_epi32(word), (__m512i)block);
+typedef int8_t signed_bytes __attribute__((vector_size(LANES * BYTES_IN_WORD), aligned(1), may_alias));
+typedef int16_t shorts __attribute__((vector_size(4 * LANES)));
+
+INLINE ints load_bytes(const void *from) {
+#if BYTES_IN_WORD == 4
+    return (ints)load(from);
+#elif LANES == 16
+    return (ints)_mm512_cvtepi8_epi16(_mm256_loadu_si256(from));
+#elif LANES == 8
+    return (ints)_mm256_cvtepi8_epi16(_mm_loadu_si128(from));
+#else
+    return (ints)__builtin_convertvector(*(const signed_bytes *)from, shorts);
+#endif
 }
-#endif
 
-/* rows (count, depth), `rows_step` bytes apart, × blocks (columns, depth, LANES), `blocks_step` words apart
-   → out (count, columns·LANES), `out_step` floats apart; of quads whole numbers. */
-#define PRODUCT(name, sum_type, add)                                                                                  \
-    INLINE void name(const void *rows, int64_t rows_step, const uint32_t *blocks, int64_t blocks_step,                \
-                     int64_t word_step, int64_t depth, float *out, int64_t out_step, const int count, const int columns) {                              \
+/* Unsigned times signed bytes. */
+INLINE ints add_bytes(ints sum, uint32_t word, ints block) {
+    const ints x = (int32_t)word - (ints){};
+#if defined(__AVX512VNNI__)
+    return (ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)x, (__m512i)block);
+#elif defined(__AVXVNNI__)
+    return (ints)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)x, (__m256i)block);
+#elif LANES == 16
+    return sum + (ints)_mm512_madd_epi16((__m512i)x, (__m512i)block);
+#elif LANES == 8
+    return sum + (ints)_mm256_madd_epi16((__m256i)x, (__m256i)block);
+#else
+    return sum + (x << 16 >> 16) * (block << 16 >> 16) + (x >> 16) * (block >> 16);
+#endif
+}
+
+/* rows (count, depth) × blocks (columns, depth, LANES) → out (count, columns·LANES), `out_step` floats apart; of bytes
+   whole numbers. The other steps are bytes: from a row to the next, from a block to the next, from a word to the next. */
+#define PRODUCT(name, sum_type, loaded, add)                                                                          \
+    INLINE void name(const void *rows, int64_t rows_step, const char *blocks, int64_t blocks_step, int64_t word_step, \
+                     int64_t depth, float *out, int64_t out_step, const int count, const int columns) {               \
         sum_type sums[ROWS][COLUMNS];                                                                                 \
         const char *row[ROWS];                                                                                        \
         for (int r = 0; r < count; r++) row[r] = (const char *)rows + r * rows_step;                                  \
         for (int r = 0; r < count; r++)                                                                               \
             for (int c = 0; c < columns; c++) sums[r][c] = (sum_type){};                                              \
         for (int64_t k = 0; k < depth; k++, blocks += word_step) {                                                    \
-            floats block[COLUMNS];                                                                                    \
-            for (int c = 0; c < columns; c++) block[c] = load(blocks + c * blocks_step);                              \
+            sum_type block[COLUMNS];                                                                                  \
+            for (int c = 0; c < columns; c++) block[c] = loaded(blocks + c * blocks_step);                            \
             for (int r = 0; r < count; r++) {                                                                         \
                 uint32_t word;                                                                                        \
                 memcpy(&word, row[r] + 4 * k, sizeof word);                                                           \
@@ -59,22 +96,18 @@ INLINE ints add_quads(ints sum, uint32_t word, floats block) { /* unsigned times
             for (int c = 0; c < columns; c++) store(out + r * out_step + c * LANES, (floats)sums[r][c]);              \
     }
 
-PRODUCT(product_FLOATS, floats, add_floats)
-#if HAS_PAIRS
-PRODUCT(product_PAIRS, floats, add_pairs)
-#endif
-#if HAS_QUADS
-PRODUCT(product_QUADS, ints, add_quads)
-#endif
+PRODUCT(product_FLOATS, floats, load_floats, add_floats)
+PRODUCT(product_BFLOATS, floats, load_bfloats, add_bfloats)
+PRODUCT(product_BYTES, ints, load_bytes, add_bytes)
 
 /* One function for each size, so that the compiler keeps its sums in registers. */
-typedef void sized_product(const void *, int64_t, const uint32_t *, int64_t, int64_t, int64_t, float *, int64_t);
+typedef void sized_product(const void *, int64_t, const char *, int64_t, int64_t, int64_t, float *, int64_t);
 
 #define SIZED(what, count, columns)                                                                                   \
     static __attribute__((noinline)) void product_##what##_##count##_##columns(                                       \
-        const void *rows, int64_t rows_step, const uint32_t *blocks, int64_t blocks_step, int64_t word_step,          \
-        int64_t depth, float *out, int64_t out_step) {                                                                                           \
-        product_##what(rows, rows_step, blocks, blocks_step, word_step, depth, out, out_step, count, columns);                   \
+        const void *rows, int64_t rows_step, const char *blocks, int64_t blocks_step, int64_t word_step,              \
+        int64_t depth, float *out, int64_t out_step) {                                                                \
+        product_##what(rows, rows_step, blocks, blocks_step, word_step, depth, out, out_step, count, columns);        \
     }
 #define NAMED(what, count, columns) product_##what##_##count##_##columns
 
@@ -95,29 +128,17 @@ typedef void sized_product(const void *, int64_t, const uint32_t *, int64_t, int
      COLUMN_NAMES(what, 4), COLUMN_NAMES(what, 5), COLUMN_NAMES(what, 6)}
 
 EACH_COUNT(FLOATS)
-#if HAS_PAIRS
-EACH_COUNT(PAIRS)
-#endif
-#if HAS_QUADS
-EACH_COUNT(QUADS)
-#endif
+EACH_COUNT(BFLOATS)
+EACH_COUNT(BYTES)
 
-static sized_product *const PRODUCTS[3][ROWS][COLUMNS] = {
-    COUNT_NAMES(FLOATS),
-#if HAS_PAIRS
-    [PAIRS] = COUNT_NAMES(PAIRS),
-#endif
-#if HAS_QUADS
-    [QUADS] = COUNT_NAMES(QUADS),
-#endif
-};
+static sized_product *const PRODUCTS[3][ROWS][COLUMNS] = {COUNT_NAMES(FLOATS), COUNT_NAMES(BFLOATS), COUNT_NAMES(BYTES)};
 
-/* The same for any number of columns. */
+/* The same for any number of columns; blocks of 4-byte words, one behind the other, `blocks_step` words apart. */
 static inline void products(const void *rows, int64_t rows_step, const uint32_t *blocks, int64_t blocks_step,
                             int64_t depth, float *out, int64_t out_step, int64_t count, int64_t columns, int what) {
     for (int64_t done = 0; done < columns; done += COLUMNS) {
         const int64_t some = columns - done < COLUMNS ? columns - done : COLUMNS;
-        PRODUCTS[what][count - 1][some - 1](rows, rows_step, blocks + done * blocks_step, blocks_step, LANES, depth,
-                                            out + done * LANES, out_step);
+        PRODUCTS[what][count - 1][some - 1](rows, rows_step, (const char *)(blocks + done * blocks_step),
+                                            4 * blocks_step, 4 * LANES, depth, out + done * LANES, out_step);
     }
 }

@@ -5,8 +5,9 @@
 #include <stddef.h>
 
 #include "kernels.h"
+#include "vectors.h"
 
-enum { LINEAR = 0, ATTENTION, NORM, BYTES, ROTATE };
+enum { LINEAR = 0, ATTENTION, NORM, TO_BYTES, ROTATE };
 
 /* Rows taken together. */
 #define TOGETHER 480
@@ -40,16 +41,14 @@ struct pass {
     int64_t threads, worth; /* multiplications from which on several threads are worth it */
 };
 
-static int64_t bytes_of(int64_t kind) { return kind == 0 ? 4 : kind == 1 ? 2 : 1; }
-
 static char *row_of(const struct buffer *buffer, int64_t row) {
-    return buffer->first + (buffer->brief ? 0 : row * buffer->width * bytes_of(buffer->kind));
+    return buffer->first + (buffer->brief ? 0 : row * buffer->width * size_of(buffer->kind));
 }
 
 /* One step for `rows` rows from `row` on, all of them for attention. */
 static int run(const struct step *step, const struct pass *pass, int64_t row, int64_t rows) {
     const struct buffer *from = pass->buffers + step->from, *to = pass->buffers + step->to;
-    const int64_t size = bytes_of(from->kind);
+    const int64_t size = size_of(from->kind);
     char *x = row_of(from, row), *y = row_of(to, row);
     switch (step->what) {
     case LINEAR: {
@@ -75,8 +74,8 @@ static int run(const struct step *step, const struct pass *pass, int64_t row, in
                      to->kind);
         return 0;
     }
-    case BYTES:
-        addnorm_bytes(x, from->kind, from->width, rows, from->width, step->with, step->scale, step->zero, (uint8_t *)y);
+    case TO_BYTES:
+        addnorm_bytes(x, from->kind, from->width, rows, from->width, step->with, step->scale, step->zero, y);
         return 0;
     default: {
         const int64_t angle = row * step->half;

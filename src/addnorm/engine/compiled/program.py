@@ -10,7 +10,7 @@ from torch import Tensor
 from addnorm.engine import compiled
 from addnorm.engine.compiled.linear import ALONE, KINDS, Product
 
-LINEAR, ATTENTION, NORM, BYTES, ROTATE = range(5)
+LINEAR, ATTENTION, NORM, TO_BYTES, ROTATE = range(5)
 # Bytes in a line of the cache, on which buffers begin.
 LINE = 64
 
@@ -107,7 +107,7 @@ class Program:
     def to_bytes(self, factor: Tensor | None, step: float, zero: int, x: int, to: int) -> int:
         """Floats as bytes."""
         at = None if factor is None else factor.data_ptr()
-        return self._step(factor, BYTES, x, to, with_=at, scale=1 / step, zero=zero)
+        return self._step(factor, TO_BYTES, x, to, with_=at, scale=1 / step, zero=zero)
 
     def rotate(self, x: int, column: int, heads: int, width: int, half: int, interleaved: bool, table: int) -> int:
         """Heads that begin at a column, in place; `table`: whose angles, of those given to a pass."""

@@ -16,6 +16,9 @@ int addnorm_runs(void) {
 #if defined(__AVX512VNNI__)
     if (!__builtin_cpu_supports("avx512vnni")) return 0;
 #endif
+#if defined(__AVXVNNI__)
+    if (!__builtin_cpu_supports("avxvnni")) return 0;
+#endif
 #if defined(__AVX512F__)
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
@@ -28,7 +31,7 @@ int addnorm_runs(void) {
     return 1;
 }
 
-INLINE void round_row(const void *x, int64_t width, const float *factor, float scale, float zero, uint8_t *to,
+INLINE void round_row(const void *x, int64_t width, const float *factor, float scale, float zero, stored_byte *to,
                       const int kind) {
     for (int64_t d = 0; d < width; d += LANES) {
         const int64_t some = width - d;
@@ -41,12 +44,13 @@ INLINE void round_row(const void *x, int64_t width, const float *factor, float s
 /* round(x·factor·scale) + zero, cut to 0 … 255, (rows, width) → bytes; `step`: numbers from one row of x to the next,
    `factor` (width), or NULL. */
 void addnorm_bytes(const void *x, int64_t kind, int64_t step, int64_t rows, int64_t width, const float *factor, float scale,
-                   int64_t zero, uint8_t *to) {
-    for (int64_t i = 0; i < rows; i++, to += width)
+                   int64_t zero, void *to) {
+    stored_byte *row = to;
+    for (int64_t i = 0; i < rows; i++, row += width)
         if (kind == FLOAT)
-            round_row((const float *)x + i * step, width, factor, scale, zero, to, FLOAT);
+            round_row((const float *)x + i * step, width, factor, scale, zero, row, FLOAT);
         else
-            round_row((const uint16_t *)x + i * step, width, factor, scale, zero, to, BFLOAT);
+            round_row((const uint16_t *)x + i * step, width, factor, scale, zero, row, BFLOAT);
 }
 
 /* (a, b) → (a cos - b sin, b cos + a sin), in place, of the first 2·half numbers of each head: a and b are next to each

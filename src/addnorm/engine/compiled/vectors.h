@@ -16,18 +16,21 @@
 #include <immintrin.h>
 #endif
 
-/* Whether products of pairs of bfloat16 numbers are there. */
+/* A word is 4 bytes of a row, or what they are multiplied with. Two bfloat16 numbers are one where the processor has products
+   of pairs; else a row is of floats, and only the matrix of bfloat16 numbers. */
 #if defined(__AVX512BF16__)
-#define HAS_PAIRS 1
+#define BFLOATS_IN_WORD 2
 #else
-#define HAS_PAIRS 0
+#define BFLOATS_IN_WORD 1
 #endif
 
-/* Whether products of four bytes are there. */
-#if defined(__AVX512VNNI__)
-#define HAS_QUADS 1
+/* Four bytes are one where the processor has products of bytes; else two, each in 16 bits of a row. */
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
+#define BYTES_IN_WORD 4
+typedef uint8_t stored_byte;
 #else
-#define HAS_QUADS 0
+#define BYTES_IN_WORD 2
+typedef int16_t stored_byte;
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
@@ -36,10 +39,12 @@ typedef float floats __attribute__((vector_size(4 * LANES)));
 typedef int32_t ints __attribute__((vector_size(4 * LANES)));
 typedef uint32_t words __attribute__((vector_size(4 * LANES)));
 typedef uint16_t halves __attribute__((vector_size(2 * LANES)));
-typedef uint8_t bytes __attribute__((vector_size(LANES)));
+typedef stored_byte bytes __attribute__((vector_size(LANES * sizeof(stored_byte))));
 
-/* What numbers are stored as. */
+/* What numbers are stored as, and how many bytes one takes. */
 enum { FLOAT = 0, BFLOAT = 1, BYTE = 2 };
+
+INLINE int64_t size_of(int64_t kind) { return kind == FLOAT ? 4 : kind == BFLOAT ? 2 : sizeof(stored_byte); }
 
 INLINE floats all(float x) { return x - (floats){}; }
 
@@ -69,7 +74,7 @@ INLINE floats smaller(floats a, floats b) { return where(a < b, a, b); }
 
 /* The upper half of each number's bits, rounded to even. A NaN stays one. */
 INLINE halves narrowed(floats x) {
-#if HAS_PAIRS
+#if BFLOATS_IN_WORD == 2
     return (halves)_mm512_cvtneps_pbh((__m512)x);
 #endif
     words bits = (words)x;
@@ -79,7 +84,15 @@ INLINE halves narrowed(floats x) {
     return __builtin_convertvector((quiet & nan) | (rounded & ~nan), halves);
 }
 
-INLINE floats widened(halves x) { return (floats)(__builtin_convertvector(x, words) << 16); }
+INLINE floats widened(halves x) {
+#if LANES == 16 /* of which GCC makes several instructions */
+    return (floats)((words)_mm512_cvtepu16_epi32((__m256i)x) << 16);
+#elif LANES == 8
+    return (floats)((words)_mm256_cvtepu16_epi32((__m128i)x) << 16);
+#else
+    return (floats)(__builtin_convertvector(x, words) << 16);
+#endif
+}
 
 INLINE float wide(uint16_t x) {
     uint32_t bits = (uint32_t)x << 16;
@@ -183,7 +196,7 @@ INLINE floats power_of_two(floats x, const int rough) {
 }
 
 /* round(x) + zero, cut to 0 … 255; what is no number becomes 0. */
-INLINE void store_bytes(uint8_t *to, int64_t count, floats x, float zero) {
+INLINE void store_bytes(stored_byte *to, int64_t count, floats x, float zero) {
     floats y = smaller(larger(x, all(-zero)), all(255 - zero));
     bytes whole = __builtin_convertvector(__builtin_convertvector((y + WHOLE) - WHOLE + zero, ints), bytes);
     if (count >= LANES)
