@@ -153,18 +153,35 @@ def test_a_bias_that_forbids_keys_gives_them_nothing(level: str) -> None:
 @pytest.mark.parametrize("dtype", list(ERRORS))
 @pytest.mark.parametrize("evened", [False, True])
 def test_bytes(level: str, width: int, dtype: torch.dtype, evened: bool) -> None:
-    whole = (drawn(9, width + 3) * 40).to(dtype)
-    whole[0, :2], whole[1, :2] = float("inf"), float("-inf")
-    x = whole[:, :width]  # rows with something between them
+    """Each row within half a step of its own, from its least to its largest number."""
+    x = (drawn(9, width + 3) * 40).to(dtype)[:, :width]  # rows with something between them
+    x[1], x[2], x[3] = x[1].abs(), -x[2].abs(), 0
     factor = torch.linspace(0.5, 2, width) if evened else None
-    y = x.float() if factor is None else x.float() * factor
-    expected = (y * (1 / 0.25)).double().round().add(100).clamp(0, 255)
-    found = compiled.to_bytes(x, factor, 0.25, 100)
+    y = x.double() if factor is None else x.double() * factor
+    found = compiled.to_bytes(x, factor)
     assert found.dtype == compiled.byte_dtype()
-    # A number between two bytes may go either way: the factor is multiplied in another order.
-    assert (found - expected).abs().max() <= (1 if evened else 0)
-    assert (found != expected).double().mean() < 0.01
-    assert compiled.to_bytes(torch.full((1, width), float("nan")), None, 0.25, 100).max() == 0
+    assert found.shape == (9, compiled.row_of_bytes(width))
+    step, zero = found.contiguous().view(torch.uint8)[:, -8:].contiguous().view(torch.float32).double().T[..., None]
+    whole = found[:, :width].double()
+    assert ((whole >= 0) & (whole <= 255)).all()
+    low, high = y.amin(1, keepdim=True).clamp(max=0), y.amax(1, keepdim=True).clamp(min=0)
+    assert (step - (high - low) / 255).abs().max() <= 1e-6 * float(high.max() - low.min())
+    assert ((step * (whole - zero) - y).abs() <= 1.01 * step).all()  # at the ends the zero's rounding adds to its own
+    assert ((step * (whole - zero) - y).abs() <= 0.501 * step).double().mean() > 0.95
+    assert (found[3, :width] == 0).all()
+    assert torch.equal(compiled.to_bytes(x[4:5], factor), found[4:5])
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_a_row_of_bytes_with_what_is_no_number_spoils_no_other(level: str, bad: float) -> None:
+    x = drawn(3, 20)
+    x[1, 5] = bad
+    weight = (drawn(8, 20) * 30).to(torch.int8)
+    product = linear.Product(weight, None, None, torch.float32, steps=torch.ones(8), totals=weight.sum(1).float())
+    found = product(compiled.to_bytes(x, None))
+    expected = x @ weight.float().T
+    assert (found[[0, 2]] - expected[[0, 2]]).abs().max() < 0.02 * expected[[0, 2]].abs().max()
+    assert found[1].isnan().all()
 
 
 @pytest.mark.parametrize("dtype", list(ERRORS))

@@ -31,7 +31,7 @@ MAKES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "window, gate": (
         {"norm_in": RMS, "attention": {"window": 3}, "feedforward": {**FEEDFORWARD, "gated": True}},
-        ("float32", "bfloat16"),
+        ("float32", "bfloat16", "int8"),
     ),
     "fewer heads of keys": (
         {"norm_out": NormConfig(), "attention": {"heads": 4, "kv_heads": 2}}, ("float32", "bfloat16", "int8")

@@ -1,9 +1,12 @@
 """int8: the blocks' matrices and what they read as bytes.
 
-What they read gets one step for all features and texts, measured once on sample texts, so it does not depend on a
-text's company. Two things keep one step fine enough. Features that are large everywhere are made smaller and
-their column of the matrix larger (SmoothQuant, Xiao 2023, eq. 4). What `down` reads comes out of an activation and
-cannot be evened out so; there the few largest features stay float32 (LLM.int8, Dettmers 2022, with a fixed choice).
+Each token's row gets a step and a zero of its own, so they do not depend on its company, and no text is beyond what
+a sample had. Features that are large everywhere are made smaller and their column of the matrix larger, as
+measured once on sample texts (SmoothQuant, Xiao 2023, eq. 4).
+
+What `down` reads without a gate or norm before it is rounded as soon as it is computed, with one step for all
+tokens, measured on the sample texts; there the few largest features stay float32 (LLM.int8, Dettmers 2022, with a
+fixed choice).
 """
 
 from collections.abc import Sequence
@@ -17,7 +20,7 @@ from torch import Tensor, nn
 
 from addnorm.batch import Batch
 from addnorm.config import Activation
-from addnorm.engine.operators import ByteLinear, Bytes, Linear, Map
+from addnorm.engine.operators import ByteLinear, Bytes, Linear, Map, RowBytes
 from addnorm.engine.walk import FastFeedForward, Walk, name, side_by_side
 from addnorm.errors import AddnormError
 from addnorm.nn.encoder import Encoder
@@ -45,10 +48,9 @@ class Range:
         """Of each feature, without sign."""
         return torch.maximum(-self.low, self.high).clamp(min=1e-5)
 
-    def bytes(self, factor: Tensor | None = None) -> Bytes:
+    def bytes(self) -> Bytes:
         """Bytes for values of this range."""
-        low, high = (part if factor is None else part * factor for part in (self.low, self.high))
-        return Bytes(float(low.min()), float(high.max()), factor)
+        return Bytes(float(self.low.min()), float(self.high.max()))
 
     def without(self, features: Tensor) -> "Range":
         """The range where some features count as 0, with room above."""
@@ -89,34 +91,27 @@ def random_ids(encoder: Encoder) -> list[list[int]]:
 
 
 class ByteMap(Map):
-    """A linear map that reads floats and multiplies bytes; `kept` features, numbered, stay floats.
-
-    Shapes: (N, in) → (N, out).
-    """
+    """A linear map that reads floats and multiplies bytes. Shapes: (N, in) → (N, out)."""
 
     dtype = torch.float32
 
-    def __init__(
-        self, reads: Bytes, product: ByteLinear, kept: Linear | None = None, at: Tensor | None = None
-    ) -> None:
+    def __init__(self, reads: RowBytes, product: ByteLinear) -> None:
         super().__init__()
-        self.reads, self.product, self.kept, self.at = reads, product, kept, at
+        self.reads, self.product = reads, product
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, in) → (N, out)."""
-        y = self.product(self.reads(x))
-        return y if self.kept is None else y.add_(self.kept(x[:, self.at]))
+        return self.product(self.reads(x))
 
     def plus(self, x: Tensor, residual: Tensor) -> Tensor:
         """residual + W x + b, (N, in), (N, out) → (N, out)."""
-        total = residual.clone() if self.kept is None else self.kept.plus(x[:, self.at], residual)
-        return self.product.add_to(total, self.reads(x))
+        return self.product.add_to(residual.clone(), self.reads(x))
 
 
 class ByteFeedForward(FastFeedForward):
     """Both maps to the inner width read the same bytes. Shapes: (N, D) → (N, D)."""
 
-    def __init__(self, reads: Bytes, *parts: Any) -> None:
+    def __init__(self, reads: RowBytes, *parts: Any) -> None:
         super().__init__(*parts)
         self.reads = reads
 
@@ -132,7 +127,7 @@ class BytesThrough(nn.Module):
     """
 
     def __init__(
-        self, reads: Bytes, up: ByteLinear, down: ByteLinear, kept_up: ByteLinear, kept_down: Linear
+        self, reads: RowBytes, up: ByteLinear, down: ByteLinear, kept_up: ByteLinear, kept_down: Linear
     ) -> None:
         super().__init__()
         self.reads, self.up, self.down, self.kept_up, self.kept_down = reads, up, down, kept_up, kept_down
@@ -158,42 +153,44 @@ class ByteWalk(Walk):
     def projections(self, modules: Sequence[nn.Linear]) -> ByteMap:
         """What attention reads its queries, keys and values with."""
         reads, weight, bias = self.evened(modules)
-        return ByteMap(reads, ByteLinear(weight, bias, reads, self.writes))
+        return ByteMap(reads, ByteLinear(weight, bias, None, self.writes))
 
     def output(self, module: nn.Linear) -> ByteMap:
-        """What attention ends with."""
-        reads = self.found[id(module)].bytes()
-        return ByteMap(reads, ByteLinear(module.weight, module.bias, reads, torch.float32))
+        """What attention, or a feed-forward, ends with."""
+        return ByteMap(RowBytes(), ByteLinear(module.weight, module.bias, None, torch.float32))
 
-    def evened(self, modules: Sequence[nn.Linear]) -> tuple[Bytes, Tensor, Tensor | None]:
+    def evened(self, modules: Sequence[nn.Linear]) -> tuple[RowBytes, Tensor, Tensor | None]:
         """Maps of the same input side by side, their features evened out."""
         weight, bias = side_by_side(modules)
         found = self.found[id(modules[0])]
         size = found.largest**SHARE / weight.abs().amax(0).clamp(min=1e-5) ** (1 - SHARE)
         size = size / size.mean()
-        return found.bytes(1 / size), weight * size, bias
+        return RowBytes(1 / size), weight * size, bias
 
     def feedforward(self, module: FeedForward) -> nn.Module:
         """Bytes throughout where nothing stands between activation and `down`."""
         activation = name(module.activation)
         if activation is None or not self.is_linear(module):
             return self.copied(module)
+        if module.gate is None and module.inner_norm is None:
+            return self.through(module, activation)
         both = [module.up] if module.gate is None else [module.gate, module.up]
         reads, weight, bias = self.evened(both)
+        biases = [None] * len(both) if bias is None else bias.chunk(len(both))
+        maps = [
+            ByteLinear(w, b, None, self.writes, phi)
+            for w, b, phi in zip(weight.chunk(len(both)), biases, (activation, None), strict=False)
+        ]
+        norm = None if module.inner_norm is None else self.lowered(module.inner_norm)
+        return ByteFeedForward(reads, maps[0], maps[1] if module.gate else None, norm, self.output(module.down))
+
+    def through(self, module: FeedForward, activation: Activation) -> BytesThrough:
+        """Without gate and inner norm."""
+        reads, weight, bias = self.evened([module.up])
         found = self.found[id(module.down)]
         at = found.largest.topk(-(-len(found.low) // KEPT)).indices
-        down = module.down.weight.index_fill(1, at, 0)
         between = found.without(at).bytes()
-        product = ByteLinear(down, module.down.bias, between, torch.float32)
-        kept = Linear(module.down.weight[:, at], None)
-        if module.gate is None and module.inner_norm is None:
-            up = ByteLinear(weight, bias, reads, between, activation)
-            kept_up = ByteLinear(weight[at], None if bias is None else bias[at], reads, torch.float32, activation)
-            return BytesThrough(reads, up, product, kept_up, kept)
-        inner: list[Activation | None] = [activation, None]
-        parts = weight.chunk(len(both))
-        offsets = [None] * len(both) if bias is None else bias.chunk(len(both))
-        maps = [ByteLinear(w, b, reads, torch.float32, a) for w, b, a in zip(parts, offsets, inner, strict=False)]
-        norm = None if module.inner_norm is None else self.lowered(module.inner_norm)
-        second = maps[1] if len(maps) == 2 else None
-        return ByteFeedForward(reads, maps[0], second, norm, ByteMap(between, product, kept, at))
+        down = ByteLinear(module.down.weight.index_fill(1, at, 0), module.down.bias, between, torch.float32)
+        kept_up = ByteLinear(weight[at], None if bias is None else bias[at], None, torch.float32, activation)
+        kept_down = Linear(module.down.weight[:, at], None)
+        return BytesThrough(reads, ByteLinear(weight, bias, None, between, activation), down, kept_up, kept_down)

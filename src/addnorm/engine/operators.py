@@ -192,94 +192,115 @@ def _tried(
     return good
 
 
-class Bytes(nn.Module):
-    """Numbers as bytes, round(factor·x/step) + zero, cut to 0 … 255. Shapes: (N, D) float32 → (N, D) uint8,
-    or int16 where that is what products read.
+class Bytes:
+    """What one byte stands for throughout: x is nearly step·(byte - zero), for x from `low` to `high`."""
 
-    `factor` (D,) evens out features of different size, or None.
-    """
-
-    def __init__(self, low: float, high: float, factor: Tensor | None = None) -> None:
-        super().__init__()
+    def __init__(self, low: float, high: float) -> None:
         low, high = min(low, 0.0), max(high, 0.0)
         self.step = max(high - low, 1e-8) / 255
         self.zero = round(-low / self.step)
+
+
+class RowBytes(nn.Module):
+    """Rows as bytes, each with a step and a zero of its own: factor·x is nearly step·(byte - zero).
+
+    `factor` (D,) evens out features of different size, or None. Shapes: (N, D) → (N, D + more), bytes (in 16 bits
+    where that is what products read) and at a row's end its step and zero, 8 bytes as two float32.
+    """
+
+    def __init__(self, factor: Tensor | None = None) -> None:
+        super().__init__()
         self.factor = factor
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, D) → (N, D) bytes."""
+        """(N, D) → (N, D + more)."""
         if compiled.takes(x):
-            return compiled.to_bytes(x, self.factor, self.step, self.zero)
-        x = x.float()
-        return _quantise(x if self.factor is None else x * self.factor, self.step, self.zero)
+            return compiled.to_bytes(x, self.factor)
+        x = x.float() if self.factor is None else x.float() * self.factor
+        low, high = x.amin(1, keepdim=True).clamp(max=0), x.amax(1, keepdim=True).clamp(min=0)
+        step = ((high - low) / 255).clamp(min=1e-30)
+        zero = (-low / step).round()
+        measured = torch.cat([step, zero], 1).view(torch.uint8)
+        return torch.cat([((x / step).round() + zero).clamp(0, 255).to(torch.uint8), measured], 1)
 
 
 class ByteLinear(Map):
     """φ(W x + b) of bytes, weights as bytes with a step a row. Shapes: (N, in) bytes → (N, out).
 
-    `reads`: what the bytes of x stand for; `writes`: the same of the result, or its dtype. The sums are of whole
-    numbers, so exact: the bits of a row do not depend on the others.
+    `reads`: what the bytes of x stand for, None where each row says it itself (`RowBytes`); `writes`: the same of
+    the result, or its dtype. The sums are of whole numbers, so exact: the bits of a row do not depend on the others.
     """
 
     def __init__(
         self,
         weight: Tensor,
         bias: Tensor | None,
-        reads: Bytes,
+        reads: Bytes | None,
         writes: Bytes | torch.dtype,
         activation: Activation | None = None,
     ) -> None:
         super().__init__()
-        step = weight.detach().float().abs().amax(1).clamp(min=1e-12) / 127
-        whole = (weight.detach().float() / step[:, None]).round().to(torch.int8)
+        self.steps = weight.detach().float().abs().amax(1).clamp(min=1e-12) / 127
+        whole = (weight.detach().float() / self.steps[:, None]).round().to(torch.int8)
+        self.inputs, self.totals = whole.shape[1], (whole.double().sum(1) * self.steps).float()
         self.offset = None if bias is None else bias.detach().float()
         # Our kernels read words of bytes, so columns of 0 fill the last one.
-        missing = -whole.shape[1] % WORD
-        own = _is_ours(torch.int8, whole.shape[1] + missing, activation)
-        self.missing = missing if own else 0
-        whole = F.pad(whole, (0, self.missing))
+        missing = -self.inputs % WORD
+        own = _is_ours(torch.int8, self.inputs + missing, activation)
         stored = compiled.byte_dtype() if own else torch.uint8
+        self.reads, self.rounds = reads, isinstance(writes, Bytes)
         self.writes = (writes.step, writes.zero, stored) if isinstance(writes, Bytes) else (1.0, 0, writes)
-        self.product = self._product(whole, step * reads.step, reads.zero, activation) if own else None
+        self.product = self._product(F.pad(whole, (0, missing)), activation) if own else None
         self.rows = None if own else torch.ops.onednn.qlinear_prepack(whole.contiguous(), None)
-        self.steps, self.zeros = step, torch.zeros(len(step), dtype=torch.int32)
-        self.reads = (reads.step, reads.zero)
+        self.zeros = torch.zeros(len(whole), dtype=torch.int32)
+        # A row that says what it stands for is filled up already.
+        self.missing = missing if own and reads is not None else 0
         self.dtype = torch.uint8 if self.product is None else self.product.reads
         self.name, self.variant = _fused(activation)
+        self.activation = None if activation is None else ACTIVATIONS[activation]()
 
-    def _product(self, whole: Tensor, steps: Tensor, zero: int, activation: Activation | None) -> Product:
+    def _product(self, whole: Tensor, activation: Activation | None) -> Product:
         step, offset, dtype = self.writes
-        # What the zero of x adds to every sum comes off with the bias.
-        taken = whole.double().sum(1) * zero * steps
-        bias = -taken if self.offset is None else self.offset - taken
-        return Product(whole, bias, activation, dtype, 1 / step, offset, steps)
-
-    def _filled(self, x: Tensor) -> Tensor:
-        return (F.pad(x, (0, self.missing)) if self.missing else x).to(self.dtype)
+        reads, bias, steps, totals = self.reads, self.offset, self.steps, None
+        if reads is None:
+            totals = self.totals
+        else:  # what the zero of x adds to every sum comes off with the bias
+            taken = self.totals.double() * reads.zero * reads.step
+            bias, steps = -taken if bias is None else bias - taken, steps * reads.step
+        return Product(whole, bias, activation, dtype, 1 / step, offset, steps, totals)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, in) → (N, out)."""
         x = self._filled(x)
         if self.product is not None:
             return self.product(x)
+        if self.reads is not None:
+            reads = (self.reads.step, self.reads.zero)
+            return self._pointwise(x, reads, self.offset, self.writes, self.name, self.variant)
+        measured = x[:, self.inputs :].contiguous().view(torch.float32)
+        step, zero = measured[:, :1], measured[:, 1:]
+        y = self._pointwise(x[:, : self.inputs].contiguous(), (1.0, 0), None, (1.0, 0, torch.float32), "none", "")
+        y = (y - self.totals * zero) * step
+        y = y if self.offset is None else y + self.offset
+        y = y if self.activation is None else self.activation(y)
+        return _quantise(y, *self.writes[:2]) if self.rounds else y.to(self.writes[2])
+
+    def _filled(self, x: Tensor) -> Tensor:
+        return (F.pad(x, (0, self.missing)) if self.missing else x).to(self.dtype)
+
+    def _pointwise(self, x: Tensor, reads: Any, bias: Tensor | None, writes: Any, name: str, variant: str) -> Tensor:
         weight = (self.rows, self.steps, self.zeros)
-        return torch.ops.onednn.qlinear_pointwise(
-            x, *self.reads, *weight, self.offset, *self.writes, self.name, [], self.variant
-        )
+        return torch.ops.onednn.qlinear_pointwise(x, *reads, *weight, bias, *writes, name, [], variant)
 
     def times(self, x: Tensor, gate: Tensor) -> Tensor:
-        """gate·(W x + b), (N, in), (N, out) → (N, out)."""
+        """gate·(W x + b), for floats as result, (N, in), (N, out) → (N, out)."""
         return super().times(x, gate) if self.product is None else self.product(self._filled(x), gate, MULTIPLY)
 
     def add_to(self, total: Tensor, x: Tensor) -> Tensor:
         """total ← total + W x + b, for a float32 result; (N, out), (N, in) → (N, out), the very same."""
-        x = self._filled(x)
         if self.product is not None:
-            return self.product(x, total, ADD, total)
-        weight = (self.rows, self.steps, self.zeros)
-        return torch.ops.onednn.qlinear_pointwise.binary(
-            x, *self.reads, *weight, total, self.offset, *self.writes, 1.0, 0, "sum", 1.0, "none", [], ""
-        )
+            return self.product(self._filled(x), total, ADD, total)
+        return total.add_(self(x))
 
 
 def _quantise(x: Tensor, step: float, zero: int) -> Tensor:
@@ -313,9 +334,7 @@ def has_bytes() -> bool:
     weight = torch.cat([torch.full((1, 64), 1.0), torch.full((1, 64), -1.0), torch.linspace(-1, 1, 64)[None]])
     expected = F.linear(x.float() - 7, (weight * 127).round() / 127, torch.ones(3))
     try:
-        reads = Bytes(-7.0, 248.0)
-        product = ByteLinear(weight, torch.ones(3), reads, torch.float32)
-        added = product.add_to(torch.ones(3, 3), x)
-        return bool(max((product(x) - expected).abs().max(), (added - 1 - expected).abs().max()) < 1e-2)
+        product = ByteLinear(weight, torch.ones(3), Bytes(-7.0, 248.0), torch.float32)
+        return bool((product(x) - expected).abs().max() < 1e-2)
     except (AttributeError, RuntimeError):
         return False

@@ -11,8 +11,8 @@ from addnorm.engine import compiled
 from addnorm.engine.attention import FastAttention
 from addnorm.engine.compiled.linear import ADD, MULTIPLY, Product
 from addnorm.engine.compiled.program import Program
-from addnorm.engine.int8 import ByteMap, BytesThrough
-from addnorm.engine.operators import Bytes, Map
+from addnorm.engine.int8 import ByteFeedForward, ByteMap, BytesThrough
+from addnorm.engine.operators import Map, RowBytes
 from addnorm.engine.shared import Pass
 from addnorm.engine.walk import FastFeedForward, FastNorm, FastRotary, FastUnit
 from addnorm.nn.encoder import Block, Encoder
@@ -58,6 +58,8 @@ class Blocks:
             self._attention(part, self._read(unit, part.parts[0]))
         elif type(part) is FastFeedForward:
             self._feedforward(part, self._read(unit, part.first))
+        elif type(part) is ByteFeedForward:
+            self._feedforward(part, self._bytes(part.reads, self._read(unit, None)))
         elif type(part) is BytesThrough:
             self._bytes_through(part, self._read(unit, None))
         else:
@@ -120,12 +122,12 @@ class Blocks:
         self._add(part.kept_down, self._map(part.kept_up, x, "kept"))
         self._add(part.down, self._map(part.up, x, "inner"))
 
-    def _bytes(self, reads: Bytes, x: int) -> int:
-        to = self.program.buffer("bytes", self.program.width(x), compiled.byte_dtype())
-        return self.program.to_bytes(reads.factor, reads.step, reads.zero, x, to)
+    def _bytes(self, reads: RowBytes, x: int) -> int:
+        to = self.program.buffer("bytes", compiled.row_of_bytes(self.program.width(x)), compiled.byte_dtype())
+        return self.program.to_bytes(reads.factor, x, to)
 
     def _map(self, module: nn.Module, x: int, name: str, gate: int = -1) -> int:
-        if type(module) is ByteMap and module.kept is None and gate < 0:
+        if type(module) is ByteMap and gate < 0:
             x, module = self._bytes(module.reads, x), module.product
         product = _own(module)
         self._check(product, x)
@@ -134,8 +136,6 @@ class Blocks:
     def _join(self, module: nn.Module, x: int) -> None:
         """Add what a sub-layer ends with to the stream."""
         if type(module) is ByteMap:
-            if module.kept is not None:
-                raise _NoKernelError
             self._add(module.product, self._bytes(module.reads, x))
         else:
             self._add(module, x)
@@ -146,7 +146,7 @@ class Blocks:
         self.program.linear(product.writing(self.program.dtype(STREAM)), x, "stream", STREAM, ADD)
 
     def _check(self, product: Product, x: int) -> None:
-        if (product.reads, product.inputs) != (self.program.dtype(x), self.program.width(x)):
+        if (product.reads, product.width) != (self.program.dtype(x), self.program.width(x)):
             raise _NoKernelError
 
 

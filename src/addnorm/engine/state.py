@@ -15,7 +15,8 @@ class State:
 
     def __init__(self, *modules: nn.Module) -> None:
         parts = [part for module in modules for part in module.modules()]
-        self.held = [held for part in parts for held in (part._modules, part._parameters, part._buffers)]
+        held = (own for part in parts for own in (part._modules, part._parameters, part._buffers))
+        self.held = [own for own in held if own]  # what is added to an empty one is not what was lowered
         self.hooks = [hooks for part in parts for hooks in (part._forward_hooks, part._forward_pre_hooks)]
         tensors = chain.from_iterable((*part._parameters.values(), *part._buffers.values()) for part in parts)
         self.tensors = [tensor for tensor in tensors if tensor is not None]

@@ -59,7 +59,8 @@ def library(level: str) -> ctypes.CDLL | None:
     kernels.addnorm_linear.argtypes = [c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_void_p, *whole, *threads]
     kernels.addnorm_program.argtypes = [c_void_p, c_int64, c_void_p]
     kernels.addnorm_place.argtypes = [c_void_p, *whole, c_void_p]
-    kernels.addnorm_bytes.argtypes = [c_void_p, *whole, c_int64, c_void_p, c_float, c_int64, c_void_p]
+    kernels.addnorm_bytes.argtypes = [c_void_p, *whole, c_int64, c_void_p, c_void_p]
+    kernels.addnorm_row_of_bytes.argtypes = [c_int64]
     kernels.addnorm_norm.argtypes = [
         c_void_p, *whole, c_int64, c_void_p, c_void_p, c_float, c_int64, c_void_p, c_int64
     ]  # fmt: skip
@@ -122,13 +123,23 @@ def byte_dtype() -> torch.dtype:
     return torch.uint8 if kernels.addnorm_bytes_in_word() == 4 else torch.int16
 
 
-def to_bytes(x: Tensor, factor: Tensor | None, step: float, zero: int) -> Tensor:
-    """round(factor·x/step) + zero, cut to 0 … 255; (N, D) → (N, D) in `byte_dtype`; factor: (D,) float32."""
+def row_of_bytes(width: int) -> int:
+    """Numbers in `byte_dtype` that a row of so many bytes takes, with its step and zero."""
     kernels = best()
     assert kernels is not None, "ask `takes` first"
-    result = torch.empty(x.shape, dtype=byte_dtype())
+    return int(kernels.addnorm_row_of_bytes(width))
+
+
+def to_bytes(x: Tensor, factor: Tensor | None) -> Tensor:
+    """Rows as bytes, factor·x ≈ step·(byte - zero); (N, D) → (N, `row_of_bytes(D)`) in `byte_dtype`.
+
+    The last 8 bytes of a row are its step and zero as float32. factor: (D,) float32.
+    """
+    kernels = best()
+    assert kernels is not None, "ask `takes` first"
+    result = torch.empty(x.shape[0], row_of_bytes(x.shape[1]), dtype=byte_dtype())
     at = None if factor is None else factor.data_ptr()
-    kernels.addnorm_bytes(x.data_ptr(), KINDS[x.dtype], x.stride(0), *x.shape, at, 1 / step, zero, result.data_ptr())
+    kernels.addnorm_bytes(x.data_ptr(), KINDS[x.dtype], x.stride(0), *x.shape, at, result.data_ptr())
     return result
 
 

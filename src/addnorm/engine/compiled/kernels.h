@@ -30,6 +30,7 @@ struct linear {
     const char *blocks; /* W, (outs/PANEL, depth, PANEL) words, outs rounded up to PANEL */
     const float *bias;  /* (outs, rounded up), or NULL */
     const float *steps; /* of bytes: what 1 in the sums stands for, (outs, rounded up) */
+    const float *totals; /* of bytes whose rows are measured: the sums of W's rows times their steps; else NULL */
     int64_t outs, depth, what, activation, out_kind;
     float scale, zero; /* of bytes: y → round(y·scale) + zero */
 };
@@ -47,6 +48,6 @@ void addnorm_linear(const struct linear *map, const void *x, int64_t x_step, int
 void addnorm_norm(const void *x, int64_t kind, int64_t step, int64_t rows, int64_t width, const float *gain,
                   const float *bias, float eps, int64_t centred, void *to, int64_t to_kind);
 void addnorm_bytes(const void *x, int64_t kind, int64_t step, int64_t rows, int64_t width, const float *factor,
-                   float scale, int64_t zero, void *to);
+                   void *to);
 void addnorm_rotate(void *x, int64_t kind, int64_t step, int64_t rows, int64_t heads, int64_t width, int64_t half,
                     int64_t interleaved, const float *cos, const float *sin);

@@ -74,9 +74,15 @@ INLINE void finish(const struct call *call, const float *sums, int64_t row, int6
         const int64_t at = column + c, some = map.outs - at;
         const floats bias = map.bias ? load(map.bias + at) : (floats){};
         const floats steps = map.what == BYTES ? load(map.steps + at) : (floats){};
+        const floats totals = map.totals ? load(map.totals + at) : (floats){};
         for (int64_t r = 0; r < count; r++) {
             floats y = load(sums + r * PANEL + c);
             if (map.what == BYTES) y = __builtin_convertvector((ints)y, floats) * steps;
+            if (map.totals) { /* its step and zero stand after a row's words */
+                float measured[2];
+                memcpy(measured, (const char *)call->x + (row + r) * call->x_step + 4 * map.depth, sizeof measured);
+                y = (y - totals * measured[1]) * measured[0];
+            }
             y = activated(y + bias, activation, kind);
             if (how != ALONE) {
                 const floats with = load_some(other, (row + r) * other_step + at, some, other_kind);

@@ -21,7 +21,7 @@ class _Map(ctypes.Structure):
     """`struct linear` of linear.c."""
 
     _fields_ = (
-        *((name, c_void_p) for name in ("blocks", "bias", "steps")),
+        *((name, c_void_p) for name in ("blocks", "bias", "steps", "totals")),
         *((name, c_int64) for name in ("outs", "depth", "what", "activation", "out_kind")),
         ("scale", c_float),
         ("zero", c_float),
@@ -51,7 +51,8 @@ class Product:
     """A linear map of float32, bfloat16 or (a matrix of int8) bytes. Shapes: (N, in) → (N, out).
 
     `writes`: the dtype of the result; bytes are round(y·scale) + zero. Of bytes, `steps` (out,) is what 1 in a sum
-    Σ W x stands for. A row's bits do not depend on the others.
+    Σ W x stands for; with `totals` (out,), the sums of W's rows times that, each row of x has a step and a zero of
+    its own at its end, as `to_bytes` makes them. A row's bits do not depend on the others.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Product:
         scale: float = 1.0,
         zero: int = 0,
         steps: Tensor | None = None,
+        totals: Tensor | None = None,
     ) -> None:
         kernels = compiled.best()
         assert kernels is not None, "ask `fits` first"
@@ -78,7 +80,8 @@ class Product:
         def padded(part: Tensor | None) -> Tensor | None:
             return None if part is None else F.pad(part.float(), (0, rounded - self.outs)).contiguous()
 
-        self.parts = blocks, padded(bias), padded(steps)
+        self.width = self.inputs if totals is None else compiled.row_of_bytes(self.inputs)
+        self.parts = blocks, padded(bias), padded(steps), padded(totals)
         self.map = _Map(
             *(None if part is None else part.data_ptr() for part in self.parts),
             self.outs, depth, what, ACTIVATIONS[activation], KINDS[writes], scale, zero,
@@ -103,11 +106,11 @@ class Product:
         if len(shape) != 2:
             flat = None if other is None else other.flatten(0, -2)
             return self(x.flatten(0, -2), flat, how).view(*shape[:-1], self.outs)
-        assert shape[1] == self.inputs, "an input of the map's own width"
+        assert shape[1] == self.width, "an input of the map's own width"
         assert x.dtype == self.reads, "an input of the map's own dtype"
         step, beside = x.stride()
         if beside != 1:
-            x, step = x.contiguous(), self.inputs
+            x, step = x.contiguous(), self.width
         rows = shape[0]
         if out is None:
             out = torch.empty(rows, self.outs, dtype=self.writes)

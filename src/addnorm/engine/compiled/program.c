@@ -1,7 +1,8 @@
 /* The blocks of an encoder as a list of kernel calls, without a return to Python between them.
 
    Only attention needs all rows of a text. The steps between two attentions are taken for some rows after the other, so
-   that what one step writes is still in the processor's own cache when the next one reads it. */
+   that what one step writes is still in the processor's own cache when the next one reads it; those that go row by
+   row, for a few rows after the other. */
 #include <stddef.h>
 
 #include "kernels.h"
@@ -11,6 +12,9 @@ enum { LINEAR = 0, ATTENTION, NORM, TO_BYTES, ROTATE };
 
 /* Rows taken together. */
 #define TOGETHER 480
+/* Rows taken together by steps that go row by row, and what a number of theirs costs, as multiplications. */
+#define FEW 16
+#define COST 32
 
 /* Rows of `width` numbers of a kind, without gaps: all rows, or (`brief`) those that are taken together. */
 struct buffer {
@@ -25,7 +29,6 @@ struct step {
     int64_t heads, key_heads, width, window;  /* of attention and rotation */
     int64_t column, half, interleaved, table; /* of rotation: where in a row it begins, and whose angles it has */
     float scale;
-    int64_t zero;
 };
 
 /* What all steps of one pass share. */
@@ -41,21 +44,22 @@ struct pass {
     int64_t threads, worth; /* multiplications from which on several threads are worth it */
 };
 
-static char *row_of(const struct buffer *buffer, int64_t row) {
-    return buffer->first + (buffer->brief ? 0 : row * buffer->width * size_of(buffer->kind));
+/* `first`: the first row of those that are taken together. */
+static char *row_of(const struct buffer *buffer, int64_t first, int64_t row) {
+    return buffer->first + (buffer->brief ? row - first : row) * buffer->width * size_of(buffer->kind);
 }
 
 /* One step for `rows` rows from `row` on, all of them for attention. */
-static int run(const struct step *step, const struct pass *pass, int64_t row, int64_t rows) {
+static int run(const struct step *step, const struct pass *pass, int64_t first, int64_t row, int64_t rows) {
     const struct buffer *from = pass->buffers + step->from, *to = pass->buffers + step->to;
     const int64_t size = size_of(from->kind);
-    char *x = row_of(from, row), *y = row_of(to, row);
+    char *x = row_of(from, first, row), *y = row_of(to, first, row);
     switch (step->what) {
     case LINEAR: {
         const struct linear *map = step->with;
         const struct buffer *other = step->other < 0 ? NULL : pass->buffers + step->other;
         const int many = rows * map->outs * from->width >= pass->worth;
-        addnorm_linear(map, x, from->width * size, rows, y, other ? row_of(other, row) : NULL, other ? other->width : 0,
+        addnorm_linear(map, x, from->width * size, rows, y, other ? row_of(other, first, row) : NULL, other ? other->width : 0,
                        other ? other->kind : 0, step->how, pass->start, many ? pass->threads : 1);
         return 0;
     }
@@ -75,7 +79,7 @@ static int run(const struct step *step, const struct pass *pass, int64_t row, in
         return 0;
     }
     case TO_BYTES:
-        addnorm_bytes(x, from->kind, from->width, rows, from->width, step->with, step->scale, step->zero, y);
+        addnorm_bytes(x, from->kind, from->width, rows, from->width, step->with, y);
         return 0;
     default: {
         const int64_t angle = row * step->half;
@@ -84,6 +88,42 @@ static int run(const struct step *step, const struct pass *pass, int64_t row, in
                        pass->tables[2 * step->table + 1] + angle);
         return 0;
     }
+    }
+}
+
+/* Consecutive steps that go row by row. */
+struct by_row {
+    const struct step *steps;
+    int64_t count;
+    const struct pass *pass;
+    int64_t first, rows;
+    int64_t next; /* the next few rows */
+};
+
+static void run_by_row(void *given) {
+    struct by_row *task = given;
+    for (;;) {
+        const int64_t done = FEW * __atomic_fetch_add(&task->next, 1, __ATOMIC_RELAXED), left = task->rows - done;
+        if (left <= 0) break;
+        for (int64_t k = 0; k < task->count; k++)
+            run(task->steps + k, task->pass, task->first, task->first + done, left < FEW ? left : FEW);
+    }
+}
+
+static int is_by_row(const struct step *step) { return step->what != LINEAR && step->what != ATTENTION; }
+
+/* Steps without attention for the rows that are taken together. */
+static void run_together(const struct step *steps, int64_t count, const struct pass *pass, int64_t first, int64_t rows) {
+    for (int64_t i = 0, end; i < count; i = end) {
+        end = i + 1;
+        if (!is_by_row(steps + i)) {
+            run(steps + i, pass, first, first, rows);
+            continue;
+        }
+        while (end < count && is_by_row(steps + end)) end++;
+        struct by_row task = {steps + i, end - i, pass, first, rows, 0};
+        const int many = rows * pass->buffers[steps[i].from].width * COST >= pass->worth;
+        addnorm_share(pass->start, many ? pass->threads : 1, run_by_row, &task);
     }
 }
 
@@ -96,13 +136,13 @@ int addnorm_program(const struct step *steps, int64_t count, const struct pass *
     for (int64_t i = 0; i < count; i = end) {
         end = i + 1;
         if (steps[i].what == ATTENTION) {
-            if (run(steps + i, pass, 0, pass->rows)) return 1;
+            if (run(steps + i, pass, 0, 0, pass->rows)) return 1;
             continue;
         }
         while (end < count && steps[end].what != ATTENTION) end++;
         for (int64_t row = 0; row < pass->rows; row += TOGETHER) {
             const int64_t left = pass->rows - row;
-            for (int64_t k = i; k < end; k++) run(steps + k, pass, row, left < TOGETHER ? left : TOGETHER);
+            run_together(steps + i, end - i, pass, row, left < TOGETHER ? left : TOGETHER);
         }
     }
     return 0;

@@ -30,7 +30,6 @@ class _Step(ctypes.Structure):
         *((name, c_int64) for name in ("heads", "key_heads", "width", "window")),
         *((name, c_int64) for name in ("column", "half", "interleaved", "table")),
         ("scale", c_float),
-        ("zero", c_int64),
     )
 
 
@@ -104,10 +103,9 @@ class Program:
         norm = _Norm(*parts, eps, centred)
         return self._step((gain, bias, norm), NORM, x, to, with_=ctypes.addressof(norm))
 
-    def to_bytes(self, factor: Tensor | None, step: float, zero: int, x: int, to: int) -> int:
-        """Floats as bytes."""
-        at = None if factor is None else factor.data_ptr()
-        return self._step(factor, TO_BYTES, x, to, with_=at, scale=1 / step, zero=zero)
+    def to_bytes(self, factor: Tensor | None, x: int, to: int) -> int:
+        """Floats as bytes, each row with a step and a zero of its own."""
+        return self._step(factor, TO_BYTES, x, to, with_=None if factor is None else factor.data_ptr())
 
     def rotate(self, x: int, column: int, heads: int, width: int, half: int, interleaved: bool, table: int) -> int:
         """Heads that begin at a column, in place; `table`: whose angles, of those given to a pass."""

@@ -31,26 +31,41 @@ int addnorm_runs(void) {
     return 1;
 }
 
-INLINE void round_row(const void *x, int64_t width, const float *factor, float scale, float zero, stored_byte *to,
-                      const int kind) {
+/* What a row of so many bytes takes: the last word filled up, then the step and the zero as two floats. */
+static int64_t words_of(int64_t width) { return (width + 3) / 4 * 4 * sizeof(stored_byte) / 4; }
+int64_t addnorm_row_of_bytes(int64_t width) { return (words_of(width) + 2) * 4 / sizeof(stored_byte); }
+
+INLINE void round_row(const void *x, int64_t width, const float *factor, stored_byte *to, const int kind) {
+    floats low = {}, high = {}, finite = {}; /* 0, or no number if one in the row is none or infinite */
     for (int64_t d = 0; d < width; d += LANES) {
-        const int64_t some = width - d;
-        floats y = load_some(x, d, some, kind) * scale;
-        if (factor) y = y * load_some(factor, d, some, FLOAT);
-        store_bytes(to + d, some, y, zero);
+        floats y = load_some(x, d, width - d, kind);
+        if (factor) y = y * load_some(factor, d, width - d, FLOAT);
+        low = smaller(y, low);
+        high = larger(y, high);
+        finite = finite + (y - y);
     }
+    const float least = -largest_of(-low), range = largest_of(high) - least;
+    const float step = (range > 1e-30f ? range / 255 : 1e-30f) + sum_of(finite);
+    const float zero = (-least / step + WHOLE) - WHOLE, measured[2] = {step, zero};
+    const floats scale = all(1 / step);
+    for (int64_t d = 0; d < width; d += LANES) {
+        floats y = load_some(x, d, width - d, kind);
+        if (factor) y = y * load_some(factor, d, width - d, FLOAT);
+        store_bytes(to + d, width - d, y * scale, zero);
+    }
+    for (int64_t d = width; d % 4; d++) to[d] = 0;
+    memcpy((uint32_t *)to + words_of(width), measured, sizeof measured);
 }
 
-/* round(x·factor·scale) + zero, cut to 0 … 255, (rows, width) → bytes; `step`: numbers from one row of x to the next,
-   `factor` (width), or NULL. */
-void addnorm_bytes(const void *x, int64_t kind, int64_t step, int64_t rows, int64_t width, const float *factor, float scale,
-                   int64_t zero, void *to) {
+/* Each row as bytes with a step and a zero of its own, from its least and largest number or 0: x·factor is nearly
+   step·(byte - zero). `step`: numbers from one row of x to the next, `factor` (width), or NULL. */
+void addnorm_bytes(const void *x, int64_t kind, int64_t step, int64_t rows, int64_t width, const float *factor, void *to) {
     stored_byte *row = to;
-    for (int64_t i = 0; i < rows; i++, row += width)
+    for (int64_t i = 0; i < rows; i++, row += addnorm_row_of_bytes(width))
         if (kind == FLOAT)
-            round_row((const float *)x + i * step, width, factor, scale, zero, row, FLOAT);
+            round_row((const float *)x + i * step, width, factor, row, FLOAT);
         else
-            round_row((const uint16_t *)x + i * step, width, factor, scale, zero, row, BFLOAT);
+            round_row((const uint16_t *)x + i * step, width, factor, row, BFLOAT);
 }
 
 /* (a, b) → (a cos - b sin, b cos + a sin), in place, of the first 2·half numbers of each head: a and b are next to each
