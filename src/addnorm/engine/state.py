@@ -1,9 +1,10 @@
 """Whether an encoder is still the one that was lowered."""
 
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 
 class State:
@@ -34,7 +35,7 @@ class State:
 
     def _look(self) -> tuple[Any, ...]:
         return (
-            list(map(id, chain.from_iterable(held.values() for held in self.held))),
-            [tensor.data_ptr() for tensor in self.tensors],
-            [tensor._version for tensor in self.counted],
+            list(map(id, chain.from_iterable(map(dict.values, self.held)))),
+            list(map(Tensor.data_ptr, self.tensors)),
+            list(map(attrgetter("_version"), self.counted)),
         )

@@ -144,7 +144,9 @@ class SentencePooling(nn.Module):
 
     def forward(self, x: Tensor, batch: Batch, normalize: bool | None = None) -> Tensor:
         """`normalize`: None follows the checkpoint."""
-        pooled = self.dense(torch.cat([POOLINGS[mode](x, batch) for mode in self.modes], dim=-1))
+        parts = [POOLINGS[mode](x, batch) for mode in self.modes]
+        pooled = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+        pooled = self.dense(pooled) if self.dense else pooled
         follow = self.normalize if normalize is None else normalize
         return F.normalize(pooled, dim=-1) if follow else pooled
 
