@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Self
 
 import torch
@@ -48,15 +48,16 @@ class Batch:
         if types is not None and [len(t) for t in types] != lengths:
             raise AddnormError("batch: token types and ids differ in length; give one type for each id")
         flat = [i for ids in texts for i in ids]
-        offsets = torch.tensor([0, *lengths], device=device).cumsum(0)
-        return cls(
+        batch = cls(
             ids=torch.tensor(flat, dtype=torch.long, device=device),
             types=torch.zeros(len(flat), dtype=torch.long, device=device)
             if types is None
             else torch.tensor([t for row in types for t in row], dtype=torch.long, device=device),
-            positions=torch.cat([torch.arange(n, device=device) for n in lengths]),
-            offsets=offsets,
+            positions=torch.tensor([i for n in lengths for i in range(n)], dtype=torch.long, device=device),
+            offsets=torch.tensor([*accumulate(lengths, initial=0)], device=device),
         )
+        vars(batch)["lengths"] = tuple(lengths)  # known here, so not read back from a device
+        return batch
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -69,8 +70,7 @@ class Batch:
     @cached_property
     def spans(self) -> tuple[slice, ...]:
         """The rows of each text in the packed tensors."""
-        bounds = self.offsets.tolist()
-        return tuple(slice(a, b) for a, b in pairwise(bounds))
+        return tuple(slice(a, b) for a, b in pairwise(accumulate(self.lengths, initial=0)))
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:

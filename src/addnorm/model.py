@@ -91,7 +91,7 @@ class Model:
         """One vector a text, in input order, (B, D); for a single str (D,).
 
         `precision`: of the computation, as `engine` has it; `normalize`: to length 1, None as the checkpoint
-        says; `batch_tokens`: tokens computed together (default 2048); `max_tokens`: where texts are cut, None
+        says; `batch_tokens`: tokens computed together (default 1024); `max_tokens`: where texts are cut, None
         as the checkpoint says.
         Errors: a text that is no str, a model without tokenizer, an unknown precision.
         """
@@ -323,7 +323,7 @@ class Model:
 
     def batch(self, tokens: Sequence[Tokens]) -> Batch:
         """Tokens of several texts end to end, where the encoder's weights are."""
-        device = next(self.encoder.parameters()).device
+        device = self.encoder.embeddings.tokens.weight.device
         return Batch.pack([t.ids for t in tokens], [t.types for t in tokens], device)
 
 

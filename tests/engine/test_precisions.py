@@ -77,7 +77,7 @@ def test_products_of_bytes(activation: str | None, fixed: bool, inputs: int) -> 
         floats = (whole - 90) * torch.linspace(0.01, 0.1, 40)[:, None]
         floats[:, :2] = torch.tensor([-90.0, 165.0]) * torch.linspace(0.01, 0.1, 40)[:, None]
         x, read = RowBytes()(floats), floats.double()  # whole steps from the least to the largest number
-    step = weight.abs().amax(1, keepdim=True).double() / 127
+    step = ByteLinear(weight, bias, reads, torch.float32).steps[:, None].double()
     exact = read @ ((weight / step).round() * step).T + bias
     exact = exact if activation is None else ACTIVATIONS[activation]()(exact)
     for dtype, error in ((torch.float32, 1e-4), (torch.bfloat16, 0.05)):
@@ -90,6 +90,20 @@ def test_products_of_bytes(activation: str | None, fixed: bool, inputs: int) -> 
         total = torch.ones(40, 17)
         assert ByteLinear(weight, bias, reads, torch.float32).add_to(total, x) is total
         assert (total - 1 - exact).abs().max() < 1e-4 * float(exact.abs().max())
+
+
+@with_bytes
+def test_sums_of_large_neighbours_are_not_cut() -> None:
+    """Of the largest bytes, with rows whose large numbers stand side by side."""
+    weight = torch.randn(64, 96, generator=torch.Generator().manual_seed(0))
+    weight[:, 40:44] = torch.tensor([4.0, 4.0, -4.0, -4.0])
+    weight[0] = 1.0
+    x = torch.full((3, 96), 255, dtype=torch.uint8)
+    x[1, 42:] = 0
+    product = ByteLinear(weight, None, Bytes(0.0, 255.0), torch.float32)
+    whole = (weight / product.steps[:, None]).round()
+    exact = x.double() @ (whole.double() * product.steps[:, None].double()).T
+    assert (product(x) - exact).abs().max() < 1e-5 * exact.abs().max()
 
 
 @with_bytes

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from addnorm.config import Activation
 from addnorm.engine import compiled
-from addnorm.engine.compiled.linear import ADD, MULTIPLY, Product, fits, words
+from addnorm.engine.compiled.linear import ADD, MULTIPLY, Product, fits, in_pairs, words
 from addnorm.errors import remark
 from addnorm.nn.activations import ACTIVATIONS
 
@@ -204,8 +204,8 @@ class Bytes:
 class RowBytes(nn.Module):
     """Rows as bytes, each with a step and a zero of its own: factor·x is nearly step·(byte - zero).
 
-    `factor` (D,) evens out features of different size, or None. Shapes: (N, D) → (N, D + more), bytes (in 16 bits
-    where that is what products read) and at a row's end its step and zero, 8 bytes as two float32.
+    `factor` (D,) evens out features of different size, or None. Shapes: (N, D) → (N, D + more), bytes and
+    at a row's end its step and zero, 8 bytes as two float32.
     """
 
     def __init__(self, factor: Tensor | None = None) -> None:
@@ -231,6 +231,8 @@ class ByteLinear(Map):
     the result, or its dtype. The sums are of whole numbers, so exact: the bits of a row do not depend on the others.
     """
 
+    dtype = torch.uint8
+
     def __init__(
         self,
         weight: Tensor,
@@ -240,22 +242,20 @@ class ByteLinear(Map):
         activation: Activation | None = None,
     ) -> None:
         super().__init__()
-        self.steps = weight.detach().float().abs().amax(1).clamp(min=1e-12) / 127
+        self.steps = _steps(weight.detach().float())
         whole = (weight.detach().float() / self.steps[:, None]).round().to(torch.int8)
         self.inputs, self.totals = whole.shape[1], (whole.double().sum(1) * self.steps).float()
         self.offset = None if bias is None else bias.detach().float()
         # Our kernels read words of bytes, so columns of 0 fill the last one.
         missing = -self.inputs % WORD
         own = _is_ours(torch.int8, self.inputs + missing, activation)
-        stored = compiled.byte_dtype() if own else torch.uint8
         self.reads, self.rounds = reads, isinstance(writes, Bytes)
-        self.writes = (writes.step, writes.zero, stored) if isinstance(writes, Bytes) else (1.0, 0, writes)
+        self.writes = (writes.step, writes.zero, torch.uint8) if isinstance(writes, Bytes) else (1.0, 0, writes)
         self.product = self._product(F.pad(whole, (0, missing)), activation) if own else None
         self.rows = None if own else torch.ops.onednn.qlinear_prepack(whole.contiguous(), None)
         self.zeros = torch.zeros(len(whole), dtype=torch.int32)
         # A row that says what it stands for is filled up already.
         self.missing = missing if own and reads is not None else 0
-        self.dtype = torch.uint8 if self.product is None else self.product.reads
         self.name, self.variant = _fused(activation)
         self.activation = None if activation is None else ACTIVATIONS[activation]()
 
@@ -286,7 +286,7 @@ class ByteLinear(Map):
         return _quantise(y, *self.writes[:2]) if self.rounds else y.to(self.writes[2])
 
     def _filled(self, x: Tensor) -> Tensor:
-        return (F.pad(x, (0, self.missing)) if self.missing else x).to(self.dtype)
+        return F.pad(x, (0, self.missing)) if self.missing else x
 
     def _pointwise(self, x: Tensor, reads: Any, bias: Tensor | None, writes: Any, name: str, variant: str) -> Tensor:
         weight = (self.rows, self.steps, self.zeros)
@@ -301,6 +301,15 @@ class ByteLinear(Map):
         if self.product is not None:
             return self.product(self._filled(x), total, ADD, total)
         return total.add_(self(x))
+
+
+def _steps(weight: Tensor) -> Tensor:
+    """What 1 stands for in each row of whole numbers up to 127, (out, in) → (out,)."""
+    sizes = weight.abs()
+    largest = sizes.amax(1)
+    if in_pairs():  # rounding adds 1 to two neighbours at most: 128 together
+        largest = F.pad(sizes, (0, sizes.shape[1] % 2)).view(len(sizes), -1, 2).sum(2).amax(1)
+    return largest.clamp(min=1e-12) / 127
 
 
 def _quantise(x: Tensor, step: float, zero: int) -> Tensor:
@@ -332,9 +341,10 @@ def has_bytes() -> bool:
     """Whether maps of bytes run here and give the numbers they should, also the largest."""
     x = torch.tensor([[255] * 64, [0] * 64, list(range(0, 128, 2))], dtype=torch.uint8)
     weight = torch.cat([torch.full((1, 64), 1.0), torch.full((1, 64), -1.0), torch.linspace(-1, 1, 64)[None]])
-    expected = F.linear(x.float() - 7, (weight * 127).round() / 127, torch.ones(3))
     try:
         product = ByteLinear(weight, torch.ones(3), Bytes(-7.0, 248.0), torch.float32)
+        steps = product.steps[:, None]
+        expected = F.linear(x.float() - 7, (weight / steps).round() * steps, torch.ones(3))
         return bool((product(x) - expected).abs().max() < 1e-2)
     except (AttributeError, RuntimeError):
         return False

@@ -123,7 +123,7 @@ class Blocks:
         self._add(part.down, self._map(part.up, x, "inner"))
 
     def _bytes(self, reads: RowBytes, x: int) -> int:
-        to = self.program.buffer("bytes", compiled.row_of_bytes(self.program.width(x)), compiled.byte_dtype())
+        to = self.program.buffer("bytes", compiled.row_of_bytes(self.program.width(x)), torch.uint8)
         return self.program.to_bytes(reads.factor, x, to)
 
     def _map(self, module: nn.Module, x: int, name: str, gate: int = -1) -> int:

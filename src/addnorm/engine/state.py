@@ -35,7 +35,7 @@ class State:
 
     def _look(self) -> tuple[Any, ...]:
         return (
-            list(map(id, chain.from_iterable(map(dict.values, self.held)))),
+            list(map(id, chain.from_iterable(held.values() for held in self.held))),
             list(map(Tensor.data_ptr, self.tensors)),
             list(map(attrgetter("_version"), self.counted)),
         )

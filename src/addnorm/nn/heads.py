@@ -86,7 +86,7 @@ def _sum(x: Tensor, batch: Batch) -> Tensor:
 
 
 def _lengths(x: Tensor, batch: Batch) -> Tensor:
-    return batch.offsets.diff()[:, None].to(x.dtype)
+    return x.new_tensor(batch.lengths)[:, None]
 
 
 def _weighted_mean(x: Tensor, batch: Batch) -> Tensor:

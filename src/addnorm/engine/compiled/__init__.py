@@ -60,7 +60,6 @@ def library(level: str) -> ctypes.CDLL | None:
     kernels.addnorm_program.argtypes = [c_void_p, c_int64, c_void_p]
     kernels.addnorm_place.argtypes = [c_void_p, *whole, c_void_p]
     kernels.addnorm_bytes.argtypes = [c_void_p, *whole, c_int64, c_void_p, c_void_p]
-    kernels.addnorm_row_of_bytes.argtypes = [c_int64]
     kernels.addnorm_norm.argtypes = [
         c_void_p, *whole, c_int64, c_void_p, c_void_p, c_float, c_int64, c_void_p, c_int64
     ]  # fmt: skip
@@ -116,28 +115,19 @@ def attend(
         raise MemoryError("attention: no memory for the keys and values of a text")
 
 
-def byte_dtype() -> torch.dtype:
-    """What the kernels store bytes as: 16 bits where the processor has no products of bytes."""
-    kernels = best()
-    assert kernels is not None, "ask `takes` first"
-    return torch.uint8 if kernels.addnorm_bytes_in_word() == 4 else torch.int16
-
-
 def row_of_bytes(width: int) -> int:
-    """Numbers in `byte_dtype` that a row of so many bytes takes, with its step and zero."""
-    kernels = best()
-    assert kernels is not None, "ask `takes` first"
-    return int(kernels.addnorm_row_of_bytes(width))
+    """Bytes that a row of so many takes: the last four filled up, then its step and zero."""
+    return -(-width // 4) * 4 + 8
 
 
 def to_bytes(x: Tensor, factor: Tensor | None) -> Tensor:
-    """Rows as bytes, factor·x ≈ step·(byte - zero); (N, D) → (N, `row_of_bytes(D)`) in `byte_dtype`.
+    """Rows as bytes, factor·x ≈ step·(byte - zero); (N, D) → (N, `row_of_bytes(D)`) uint8.
 
     The last 8 bytes of a row are its step and zero as float32. factor: (D,) float32.
     """
     kernels = best()
     assert kernels is not None, "ask `takes` first"
-    result = torch.empty(x.shape[0], row_of_bytes(x.shape[1]), dtype=byte_dtype())
+    result = torch.empty(x.shape[0], row_of_bytes(x.shape[1]), dtype=torch.uint8)
     at = None if factor is None else factor.data_ptr()
     kernels.addnorm_bytes(x.data_ptr(), KINDS[x.dtype], x.stride(0), *x.shape, at, result.data_ptr())
     return result

@@ -48,6 +48,6 @@ void addnorm_linear(const struct linear *map, const void *x, int64_t x_step, int
 void addnorm_norm(const void *x, int64_t kind, int64_t step, int64_t rows, int64_t width, const float *gain,
                   const float *bias, float eps, int64_t centred, void *to, int64_t to_kind);
 void addnorm_bytes(const void *x, int64_t kind, int64_t step, int64_t rows, int64_t width, const float *factor,
-                   void *to);
+                   uint8_t *to);
 void addnorm_rotate(void *x, int64_t kind, int64_t step, int64_t rows, int64_t heads, int64_t width, int64_t half,
                     int64_t interleaved, const float *cos, const float *sin);

@@ -89,7 +89,7 @@ INLINE void finish(const struct call *call, const float *sums, int64_t row, int6
                 y = how == ADD ? y + with : y * with;
             }
             if (kind == BYTE)
-                store_bytes((stored_byte *)out + (row + r) * map.outs + at, some, y * map.scale, map.zero);
+                store_bytes((uint8_t *)out + (row + r) * map.outs + at, some, y * map.scale, map.zero);
             else
                 store_some(out, (row + r) * map.outs + at, some, y, kind);
         }
@@ -161,7 +161,7 @@ void addnorm_place(const char *from, int64_t outs, int64_t depth, int64_t word, 
         }
 }
 
-/* Columns of a panel, and how many bfloat16 numbers and bytes a word has. */
+/* Columns of a panel, how many bfloat16 numbers a word has, and whether products of bytes are added in pairs. */
 int64_t addnorm_panel(void) { return PANEL; }
 int64_t addnorm_bfloats_in_word(void) { return BFLOATS_IN_WORD; }
-int64_t addnorm_bytes_in_word(void) { return BYTES_IN_WORD; }
+int64_t addnorm_in_pairs(void) { return IN_PAIRS; }

@@ -13,7 +13,7 @@ from addnorm.engine import compiled
 
 # How the kernels call activations.
 ACTIVATIONS: dict[Activation | None, int] = {None: 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4, "tanh": 5}
-KINDS = {**compiled.KINDS, torch.uint8: 2, torch.int16: 2}
+KINDS = {**compiled.KINDS, torch.uint8: 2}
 ALONE, ADD, MULTIPLY = range(3)
 
 
@@ -43,8 +43,14 @@ def words() -> dict[torch.dtype, tuple[int, int, torch.dtype]]:
     return {
         torch.float32: (0, 1, torch.float32),
         torch.bfloat16: (1, 2, torch.bfloat16) if pairs else (1, 1, torch.float32),
-        torch.int8: (2, kernels.addnorm_bytes_in_word(), compiled.byte_dtype()),
+        torch.int8: (2, 4, torch.uint8),
     }
+
+
+def in_pairs() -> bool:
+    """Whether two neighbours in a row of int8 may have sizes of 128 together at most, for the sums to be exact."""
+    kernels = compiled.best()
+    return kernels is not None and bool(kernels.addnorm_in_pairs())
 
 
 class Product:

@@ -10,9 +10,7 @@
 enum { FLOATS = 0, BFLOATS = 1, BYTES = 2 };
 
 /* Bytes of a word in it. */
-INLINE int64_t word_size(int64_t what) {
-    return what == FLOATS ? 4 : what == BFLOATS ? 2 * BFLOATS_IN_WORD : BYTES_IN_WORD;
-}
+INLINE int64_t word_size(int64_t what) { return what == BFLOATS ? 2 * BFLOATS_IN_WORD : 4; }
 
 /* Rows and blocks of columns computed together: their sums fit in the registers. */
 #define ROWS 6
@@ -42,20 +40,15 @@ INLINE floats load_bfloats(const void *from) { return load_as(from, 0, BFLOAT); 
 #define add_bfloats add_floats
 #endif
 
-typedef int8_t signed_bytes __attribute__((vector_size(LANES * BYTES_IN_WORD), aligned(1), may_alias));
-typedef int16_t shorts __attribute__((vector_size(4 * LANES)));
+INLINE ints load_bytes(const void *from) { return (ints)load(from); }
 
-INLINE ints load_bytes(const void *from) {
-#if BYTES_IN_WORD == 4
-    return (ints)load(from);
-#elif LANES == 16
-    return (ints)_mm512_cvtepi8_epi16(_mm256_loadu_si256(from));
-#elif LANES == 8
-    return (ints)_mm256_cvtepi8_epi16(_mm_loadu_si128(from));
+/* Whether products of bytes are added in pairs of 16 bits, cut at 32767: two neighbours in a row of the matrix then may
+   have sizes of 128 together, for 255·128 is less. */
+#if defined(__AVX2__) && !defined(__AVX512VNNI__) && !defined(__AVXVNNI__)
+#define IN_PAIRS 1
 #else
-    return (ints)__builtin_convertvector(*(const signed_bytes *)from, shorts);
+#define IN_PAIRS 0
 #endif
-}
 
 /* Unsigned times signed bytes. */
 INLINE ints add_bytes(ints sum, uint32_t word, ints block) {
@@ -65,11 +58,15 @@ INLINE ints add_bytes(ints sum, uint32_t word, ints block) {
 #elif defined(__AVXVNNI__)
     return (ints)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)x, (__m256i)block);
 #elif LANES == 16
-    return sum + (ints)_mm512_madd_epi16((__m512i)x, (__m512i)block);
+    const __m512i pairs = _mm512_maddubs_epi16((__m512i)x, (__m512i)block);
+    return sum + (ints)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
 #elif LANES == 8
-    return sum + (ints)_mm256_madd_epi16((__m256i)x, (__m256i)block);
+    const __m256i pairs = _mm256_maddubs_epi16((__m256i)x, (__m256i)block);
+    return sum + (ints)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 #else
-    return sum + (x << 16 >> 16) * (block << 16 >> 16) + (x >> 16) * (block >> 16);
+    for (int shift = 0; shift < 32; shift += 8)
+        sum = sum + ((ints)((words)x >> shift) & 255) * (block << (24 - shift) >> 24);
+    return sum;
 #endif
 }
 

@@ -79,7 +79,7 @@ static int run(const struct step *step, const struct pass *pass, int64_t first, 
         return 0;
     }
     case TO_BYTES:
-        addnorm_bytes(x, from->kind, from->width, rows, from->width, step->with, y);
+        addnorm_bytes(x, from->kind, from->width, rows, from->width, step->with, (uint8_t *)y);
         return 0;
     default: {
         const int64_t angle = row * step->half;

@@ -32,10 +32,9 @@ int addnorm_runs(void) {
 }
 
 /* What a row of so many bytes takes: the last word filled up, then the step and the zero as two floats. */
-static int64_t words_of(int64_t width) { return (width + 3) / 4 * 4 * sizeof(stored_byte) / 4; }
-int64_t addnorm_row_of_bytes(int64_t width) { return (words_of(width) + 2) * 4 / sizeof(stored_byte); }
+static int64_t row_of_bytes(int64_t width) { return (width + 3) / 4 * 4 + 8; }
 
-INLINE void round_row(const void *x, int64_t width, const float *factor, stored_byte *to, const int kind) {
+INLINE void round_row(const void *x, int64_t width, const float *factor, uint8_t *to, const int kind) {
     floats low = {}, high = {}, finite = {}; /* 0, or no number if one in the row is none or infinite */
     for (int64_t d = 0; d < width; d += LANES) {
         floats y = load_some(x, d, width - d, kind);
@@ -54,18 +53,18 @@ INLINE void round_row(const void *x, int64_t width, const float *factor, stored_
         store_bytes(to + d, width - d, y * scale, zero);
     }
     for (int64_t d = width; d % 4; d++) to[d] = 0;
-    memcpy((uint32_t *)to + words_of(width), measured, sizeof measured);
+    memcpy(to + row_of_bytes(width) - sizeof measured, measured, sizeof measured);
 }
 
 /* Each row as bytes with a step and a zero of its own, from its least and largest number or 0: x·factor is nearly
    step·(byte - zero). `step`: numbers from one row of x to the next, `factor` (width), or NULL. */
-void addnorm_bytes(const void *x, int64_t kind, int64_t step, int64_t rows, int64_t width, const float *factor, void *to) {
-    stored_byte *row = to;
-    for (int64_t i = 0; i < rows; i++, row += addnorm_row_of_bytes(width))
+void addnorm_bytes(const void *x, int64_t kind, int64_t step, int64_t rows, int64_t width, const float *factor,
+                   uint8_t *to) {
+    for (int64_t i = 0; i < rows; i++, to += row_of_bytes(width))
         if (kind == FLOAT)
-            round_row((const float *)x + i * step, width, factor, row, FLOAT);
+            round_row((const float *)x + i * step, width, factor, to, FLOAT);
         else
-            round_row((const uint16_t *)x + i * step, width, factor, row, BFLOAT);
+            round_row((const uint16_t *)x + i * step, width, factor, to, BFLOAT);
 }
 
 /* (a, b) → (a cos - b sin, b cos + a sin), in place, of the first 2·half numbers of each head: a and b are next to each

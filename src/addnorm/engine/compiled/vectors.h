@@ -16,21 +16,12 @@
 #include <immintrin.h>
 #endif
 
-/* A word is 4 bytes of a row, or what they are multiplied with. Two bfloat16 numbers are one where the processor has products
-   of pairs; else a row is of floats, and only the matrix of bfloat16 numbers. */
+/* A word is 4 bytes of a row, or what they are multiplied with: a float, four bytes, or two bfloat16 numbers where the
+   processor has products of pairs; else a row is of floats, and only the matrix of bfloat16 numbers. */
 #if defined(__AVX512BF16__)
 #define BFLOATS_IN_WORD 2
 #else
 #define BFLOATS_IN_WORD 1
-#endif
-
-/* Four bytes are one where the processor has products of bytes; else two, each in 16 bits of a row. */
-#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
-#define BYTES_IN_WORD 4
-typedef uint8_t stored_byte;
-#else
-#define BYTES_IN_WORD 2
-typedef int16_t stored_byte;
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
@@ -39,12 +30,12 @@ typedef float floats __attribute__((vector_size(4 * LANES)));
 typedef int32_t ints __attribute__((vector_size(4 * LANES)));
 typedef uint32_t words __attribute__((vector_size(4 * LANES)));
 typedef uint16_t halves __attribute__((vector_size(2 * LANES)));
-typedef stored_byte bytes __attribute__((vector_size(LANES * sizeof(stored_byte))));
+typedef uint8_t bytes __attribute__((vector_size(LANES)));
 
 /* What numbers are stored as, and how many bytes one takes. */
 enum { FLOAT = 0, BFLOAT = 1, BYTE = 2 };
 
-INLINE int64_t size_of(int64_t kind) { return kind == FLOAT ? 4 : kind == BFLOAT ? 2 : sizeof(stored_byte); }
+INLINE int64_t size_of(int64_t kind) { return kind == FLOAT ? 4 : kind == BFLOAT ? 2 : 1; }
 
 INLINE floats all(float x) { return x - (floats){}; }
 
@@ -196,7 +187,7 @@ INLINE floats power_of_two(floats x, const int rough) {
 }
 
 /* round(x) + zero, cut to 0 … 255; what is no number becomes 0. */
-INLINE void store_bytes(stored_byte *to, int64_t count, floats x, float zero) {
+INLINE void store_bytes(uint8_t *to, int64_t count, floats x, float zero) {
     floats y = smaller(larger(x, all(-zero)), all(255 - zero));
     bytes whole = __builtin_convertvector(__builtin_convertvector((y + WHOLE) - WHOLE + zero, ints), bytes);
     if (count >= LANES)
