@@ -15,7 +15,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path("src/addnorm/engine/compiled")
-SOURCES = ("attention.c", "linear.c", "program.c", "rows.c", "threads.c")
+SOURCES = ("around.c", "attention.c", "linear.c", "program.c", "rows.c", "threads.c")
 
 
 class Kernels(BuildHookInterface[Any]):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Self
 
 import torch
@@ -47,15 +47,13 @@ class Batch:
             raise AddnormError(f"batch: text {lengths.index(0)} has no tokens; give each at least one")
         if types is not None and [len(t) for t in types] != lengths:
             raise AddnormError("batch: token types and ids differ in length; give one type for each id")
-        flat = [i for ids in texts for i in ids]
-        batch = cls(
-            ids=torch.tensor(flat, dtype=torch.long, device=device),
-            types=torch.zeros(len(flat), dtype=torch.long, device=device)
-            if types is None
-            else torch.tensor([t for row in types for t in row], dtype=torch.long, device=device),
-            positions=torch.tensor([i for n in lengths for i in range(n)], dtype=torch.long, device=device),
-            offsets=torch.tensor([*accumulate(lengths, initial=0)], device=device),
-        )
+        count = sum(lengths)
+        rows = (*texts, *([[0] * count] if types is None else types), *map(range, lengths))
+        flat = [*chain.from_iterable(rows), *accumulate(lengths, initial=0)]
+        # One tensor for all: for a short text, making four takes as long as a block.
+        packed = torch.tensor(flat, dtype=torch.long, device=device)
+        ids, kinds, positions = packed[: 3 * count].view(3, count)
+        batch = cls(ids, kinds, positions, packed[3 * count :])
         vars(batch)["lengths"] = tuple(lengths)  # known here, so not read back from a device
         return batch
 

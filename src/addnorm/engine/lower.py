@@ -68,8 +68,7 @@ class Engine:
     def encode(self, batch: Batch, normalize: bool | None = None) -> Tensor:
         """Batch → sentence vectors, (B, D)."""
         assert self.pooling is not None, "an engine lowered without pooling has no sentence vectors"
-        x = self(batch)
-        return self.pooling(x.float() if x.dtype == torch.bfloat16 else x, batch, normalize)
+        return self.pooling(self(batch), batch, normalize)
 
     def _biases(self, x: Tensor, batch: Batch) -> tuple[Tensor | None, ...]:
         bias = self.encoder.position_bias

@@ -78,7 +78,7 @@ class Blocks:
     def _norm(self, norm: nn.Module, x: int, to: int) -> int:
         if type(norm) is not FastNorm or not norm.fits:
             raise _NoKernelError
-        return self.program.norm(norm.gain, norm.bias, norm.eps, norm.centred, x, to)
+        return self.program.norm(norm.kernel, x, to)
 
     def _attention(self, part: FastAttention, x: int) -> None:
         inner, config, program = part.inner, part.config, self.program

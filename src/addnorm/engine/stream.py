@@ -5,7 +5,7 @@ all of them, whose threads wait for each other at every step. Meanwhile the next
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
 from threading import Barrier
@@ -30,7 +30,8 @@ BATCH_TOKENS, FEW_TOKENS = 1024, 256
 # Texts that are read and sorted together, and those of them that are tokenised together.
 WINDOW, PART = 8192, 1024
 
-Submit = Callable[..., "Future[Tensor]"]
+# Takes a function and its arguments, gives what waits for the result.
+Submit = Callable[..., Callable[[], Tensor]]
 
 
 def windows(
@@ -59,7 +60,7 @@ def windows(
     with _workers(1 if state.hooked else torch.get_num_threads()) as (count, submit):
         while part := list(islice(stream, window)):
             vectors = np.zeros((len(part), width), dtype=np.float32)
-            running: list[tuple[list[int], Future[Tensor]]] = []
+            running: list[tuple[list[int], Callable[[], Tensor]]] = []
             for places in _by_size(part):
                 tokens = tokenizer.encode([prompt + part[i] for i in places], limit)
                 cut += [Tokens([], [], t.full_length) for t in tokens if t.full_length > len(t.ids)]
@@ -72,7 +73,7 @@ def windows(
                         ([places[i] for i in chosen], hand(_vectors, model, state, engine, batch, normalize))
                     )
             for places, result in running:
-                vectors[places] = result.result().float().cpu().numpy()
+                vectors[places] = result().float().cpu().numpy()
                 advance(len(places))
             yield vectors
     model.remark_cut(cut, limit)
@@ -100,10 +101,10 @@ def _workers(count: int) -> Iterator[tuple[int, Submit]]:
         return
     started: list[ThreadPoolExecutor] = []
 
-    def submit(run: Callable[..., Any], *arguments: Any) -> "Future[Tensor]":
+    def submit(run: Callable[..., Tensor], *arguments: Any) -> Callable[[], Tensor]:
         if not started:
             started.append(_start(count))
-        return started[0].submit(run, *arguments)
+        return started[0].submit(run, *arguments).result
 
     try:
         yield count, submit
@@ -126,10 +127,9 @@ def _start(count: int) -> ThreadPoolExecutor:
     return pool
 
 
-def _now(run: Callable[..., Tensor], *arguments: Any) -> "Future[Tensor]":
-    done: Future[Tensor] = Future()
-    done.set_result(run(*arguments))
-    return done
+def _now(run: Callable[..., Tensor], *arguments: Any) -> Callable[[], Tensor]:
+    result = run(*arguments)
+    return lambda: result
 
 
 def _vectors(model: "Model", state: State, engine: Engine, batch: Batch, normalize: bool | None) -> Tensor:

@@ -14,12 +14,15 @@ from torch import Tensor, nn
 
 from addnorm.config import Activation
 from addnorm.engine import compiled
+from addnorm.engine.around import FastEmbeddings, FastPooling, tables_of
 from addnorm.engine.attention import FastAttention
+from addnorm.engine.compiled.around import Lookup
 from addnorm.engine.operators import Linear, Map
 from addnorm.engine.shared import Pass
 from addnorm.errors import AddnormError
 from addnorm.nn.addnorm import AddNorm
 from addnorm.nn.attention import Attention
+from addnorm.nn.embeddings import Embeddings
 from addnorm.nn.encoder import Encoder
 from addnorm.nn.feedforward import FeedForward
 from addnorm.nn.heads import SentencePooling
@@ -67,10 +70,12 @@ class FastNorm(nn.Module):
     def __init__(self, norm: nn.LayerNorm | nn.RMSNorm, widens: bool = False) -> None:
         super().__init__()
         self.norm, self.widens, self.centred = norm, widens, isinstance(norm, nn.LayerNorm)
-        self.gain, self.bias = norm.weight, getattr(norm, "bias", None)
+        own = (norm.weight, getattr(norm, "bias", None))
+        self.gain, self.bias = (None if part is None else part.detach() for part in own)
         self.eps = torch.finfo(torch.float32).eps if norm.eps is None else norm.eps
         parts = [part for part in (self.gain, self.bias) if part is not None]
         self.fits = all(part.dtype == torch.float32 and part.is_contiguous() for part in parts)
+        self.kernel = compiled.Norm.of(self.gain, self.bias, self.eps, self.centred)  # where it fits
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, D) → (…, D)."""
@@ -133,7 +138,19 @@ class Walk:
 
     def pooling(self, pooling: SentencePooling | None) -> SentencePooling | None:
         """What makes one vector of a text's stream."""
-        return None if pooling is None else self.copied(pooling)
+        own = None if pooling is None else self.copied(pooling)
+        if type(own) is SentencePooling:
+            own.__class__ = FastPooling
+        return own
+
+    def embeddings(self, module: Embeddings) -> Embeddings:
+        """By one kernel, where they are tables that are added and a norm."""
+        own = self.copied(module)
+        tables, norm = tables_of(own), own.norm
+        if tables is not None and (norm is None or (type(norm) is FastNorm and norm.fits)):
+            own.__class__ = FastEmbeddings
+            own.lookup = Lookup(tables, own.config.scale, None if norm is None else norm.kernel)
+        return own
 
     def lowered(self, module: nn.Module) -> Any:
         """The fast form of a module, or its copy."""
@@ -141,6 +158,8 @@ class Walk:
             return self.linear([module])
         if type(module) in (nn.LayerNorm, nn.RMSNorm) and len(module.normalized_shape) == 1:  # type: ignore[arg-type]
             return FastNorm(self.copied(module), type(module) is nn.RMSNorm and self.dtype is not None)
+        if type(module) is Embeddings:
+            return self.embeddings(module)
         if type(module) is FeedForward:
             return self.feedforward(module)
         if type(module) is Attention:

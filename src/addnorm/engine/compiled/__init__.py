@@ -10,6 +10,7 @@ import ctypes
 from ctypes import c_float, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -41,6 +42,19 @@ class Task(ctypes.Structure):
     )
 
 
+class Norm(ctypes.Structure):
+    """`struct norm` of kernels.h."""
+
+    _fields_ = (("gain", c_void_p), ("bias", c_void_p), ("eps", c_float), ("centred", c_int64))
+
+    @classmethod
+    def of(cls, gain: Tensor | None, bias: Tensor | None, eps: float, centred: bool) -> Self:
+        """A norm of these; gain, bias: (D,) float32, side by side in memory."""
+        norm = cls(*(None if part is None else part.data_ptr() for part in (gain, bias)), eps, centred)
+        norm.kept = gain, bias
+        return norm
+
+
 @cache
 def library(level: str) -> ctypes.CDLL | None:
     """The kernels of a level; None where they were not compiled or this processor cannot run them."""
@@ -58,6 +72,8 @@ def library(level: str) -> ctypes.CDLL | None:
     kernels.addnorm_attention.argtypes = [c_void_p, *threads]
     kernels.addnorm_linear.argtypes = [c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_void_p, *whole, *threads]
     kernels.addnorm_program.argtypes = [c_void_p, c_int64, c_void_p]
+    kernels.addnorm_embed.argtypes = [c_void_p, c_int64, c_float, c_void_p, c_int64, c_int64, c_void_p]
+    kernels.addnorm_pool.argtypes = [c_void_p, *whole[:2], c_void_p, c_int64, c_void_p, *whole[:2], c_void_p]
     kernels.addnorm_place.argtypes = [c_void_p, *whole, c_void_p]
     kernels.addnorm_bytes.argtypes = [c_void_p, *whole, c_int64, c_void_p, c_void_p]
     kernels.addnorm_norm.argtypes = [

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "kernels.h"
+#define FETCHES 0
 #include "products.h"
 
 /* One head of some rows as words, `depth` of them a row. */

@@ -1,6 +1,7 @@
 /* φ(W x + b), and its sum or product with another tensor, in one pass: what a linear map is followed by is computed while
    its result is in the cache next to the processor. */
 #include "kernels.h"
+#define FETCHES 1
 #include "products.h"
 
 /* Rows computed with one panel of the matrix after the other: they stay in the processor's own cache. */
@@ -19,7 +20,8 @@ struct call {
     void *out;            /* rows without gaps */
     const void *other;
     int64_t other_step, other_kind, how; /* numbers from one row to the next */
-    int64_t next;                        /* the next panel of the next chunk to compute */
+    int64_t threads;
+    int64_t next; /* the next panel of the next chunk to compute */
 };
 
 /* x·Φ(x), the error as small as the result's kind has it: 1e-6, 9e-5 for bfloat16, 1.2e-3 for bytes. Φ(x) - 1/2 is x times a
@@ -124,10 +126,14 @@ static void work(void *given) {
     for (;;) {
         const int64_t unit = __atomic_fetch_add(&call->next, 1, __ATOMIC_RELAXED);
         if (unit >= panels * chunks) break;
+        /* What this thread will probably compute afterwards; a few rows take less time than a panel from memory. */
+        const int64_t then = unit + call->threads < panels * chunks ? unit + call->threads : unit;
+        const char *later = map->blocks + then % panels * PANEL * map->depth * word;
         const int64_t column = unit % panels * PANEL, start = unit / panels * CHUNK;
         const int64_t end = start + CHUNK < call->rows ? start + CHUNK : call->rows;
         /* As few tiles as there can be, of rows as even as they can be. */
         const int64_t tiles = (end - start + ROWS - 1) / ROWS, most = (end - start + tiles - 1) / tiles;
+        const int64_t later_step = PANEL * word / tiles / LINES;
         for (int64_t i = start; i < end; i += most) {
             const int64_t count = end - i < most ? end - i : most;
             /* What is written afterwards is fetched meanwhile. */
@@ -136,7 +142,8 @@ static void work(void *given) {
                     __builtin_prefetch((char *)call->out + ((i + r) * map->outs + column) * size + line, 1);
             PRODUCTS[map->what][count - 1][COLUMNS - 1]((const char *)call->x + i * call->x_step, call->x_step,
                                                         map->blocks + column * map->depth * word, LANES * word,
-                                                        PANEL * word, map->depth, sums, PANEL);
+                                                        PANEL * word, map->depth, sums, PANEL, later, later_step);
+            later += LINES * later_step * map->depth;
             FINISHED[map->activation][map->out_kind](call, sums, i, column, count);
         }
     }
@@ -145,7 +152,7 @@ static void work(void *given) {
 /* out ← φ(W x + b), `how` with the other; rows of x are `x_step` bytes apart, of the other `other_step` numbers. */
 void addnorm_linear(const struct linear *map, const void *x, int64_t x_step, int64_t rows, void *out, const void *other,
                     int64_t other_step, int64_t other_kind, int64_t how, parallel *start, int64_t threads) {
-    struct call call = {map, x, x_step, rows, out, other, other_step, other_kind, how, 0};
+    struct call call = {map, x, x_step, rows, out, other, other_step, other_kind, how, threads, 0};
     addnorm_share(start, threads, work, &call);
 }
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from addnorm.config import Activation
 from addnorm.engine import compiled
+from addnorm.engine.compiled.room import take
 
 # How the kernels call activations.
 ACTIVATIONS: dict[Activation | None, int] = {None: 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4, "tanh": 5}
@@ -80,7 +81,8 @@ class Product:
         self.writes, self.size, self.work = writes, self.reads.itemsize, self.outs * self.inputs
         panel = kernels.addnorm_panel()
         depth, rounded = self.inputs // together, -(-self.outs // panel) * panel
-        weight, blocks = weight.contiguous(), weight.new_empty(rounded * self.inputs)
+        weight = weight.contiguous()
+        blocks, self.room = take(rounded * self.inputs * weight.itemsize)
         kernels.addnorm_place(weight.data_ptr(), self.outs, depth, together * weight.itemsize, blocks.data_ptr())
 
         def padded(part: Tensor | None) -> Tensor | None:

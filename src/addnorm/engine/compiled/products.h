@@ -4,6 +4,8 @@
    on what else is computed beside it. */
 #pragma once
 
+#include <stddef.h>
+
 #include "vectors.h"
 
 /* What a matrix is made of. */
@@ -70,11 +72,16 @@ INLINE ints add_bytes(ints sum, uint32_t word, ints block) {
 #endif
 }
 
+/* Lines of the cache that are fetched for later with each word, where the including file has FETCHES. */
+#define LINES (COLUMNS * LANES / 16)
+
 /* rows (count, depth) × blocks (columns, depth, LANES) → out (count, columns·LANES), `out_step` floats apart; of bytes
-   whole numbers. The other steps are bytes: from a row to the next, from a block to the next, from a word to the next. */
+   whole numbers. The other steps are bytes: from a row to the next, from a block to the next, from a word to the next.
+   Meanwhile what is read afterwards is fetched, `later`, in steps so small that it takes all the time. */
 #define PRODUCT(name, sum_type, loaded, add)                                                                          \
     INLINE void name(const void *rows, int64_t rows_step, const char *blocks, int64_t blocks_step, int64_t word_step, \
-                     int64_t depth, float *out, int64_t out_step, const int count, const int columns) {               \
+                     int64_t depth, float *out, int64_t out_step, const char *later, int64_t later_step,              \
+                     const int count, const int columns) {                                                            \
         sum_type sums[ROWS][COLUMNS];                                                                                 \
         const char *row[ROWS];                                                                                        \
         for (int r = 0; r < count; r++) row[r] = (const char *)rows + r * rows_step;                                  \
@@ -83,6 +90,7 @@ INLINE ints add_bytes(ints sum, uint32_t word, ints block) {
         for (int64_t k = 0; k < depth; k++, blocks += word_step) {                                                    \
             sum_type block[COLUMNS];                                                                                  \
             for (int c = 0; c < columns; c++) block[c] = loaded(blocks + c * blocks_step);                            \
+            for (int l = 0; FETCHES && l < LINES; l++, later += later_step) __builtin_prefetch(later, 0, 2);          \
             for (int r = 0; r < count; r++) {                                                                         \
                 uint32_t word;                                                                                        \
                 memcpy(&word, row[r] + 4 * k, sizeof word);                                                           \
@@ -98,13 +106,15 @@ PRODUCT(product_BFLOATS, floats, load_bfloats, add_bfloats)
 PRODUCT(product_BYTES, ints, load_bytes, add_bytes)
 
 /* One function for each size, so that the compiler keeps its sums in registers. */
-typedef void sized_product(const void *, int64_t, const char *, int64_t, int64_t, int64_t, float *, int64_t);
+typedef void sized_product(const void *, int64_t, const char *, int64_t, int64_t, int64_t, float *, int64_t, const char *,
+                           int64_t);
 
 #define SIZED(what, count, columns)                                                                                   \
     static __attribute__((noinline)) void product_##what##_##count##_##columns(                                       \
         const void *rows, int64_t rows_step, const char *blocks, int64_t blocks_step, int64_t word_step,              \
-        int64_t depth, float *out, int64_t out_step) {                                                                \
-        product_##what(rows, rows_step, blocks, blocks_step, word_step, depth, out, out_step, count, columns);        \
+        int64_t depth, float *out, int64_t out_step, const char *later, int64_t later_step) {                         \
+        product_##what(rows, rows_step, blocks, blocks_step, word_step, depth, out, out_step, later, later_step,      \
+                       count, columns);                                                                               \
     }
 #define NAMED(what, count, columns) product_##what##_##count##_##columns
 
@@ -136,6 +146,6 @@ static inline void products(const void *rows, int64_t rows_step, const uint32_t 
     for (int64_t done = 0; done < columns; done += COLUMNS) {
         const int64_t some = columns - done < COLUMNS ? columns - done : COLUMNS;
         PRODUCTS[what][count - 1][some - 1](rows, rows_step, (const char *)(blocks + done * blocks_step),
-                                            4 * blocks_step, 4 * LANES, depth, out + done * LANES, out_step);
+                                            4 * blocks_step, 4 * LANES, depth, out + done * LANES, out_step, NULL, 0);
     }
 }

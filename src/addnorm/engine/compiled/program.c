@@ -3,7 +3,7 @@
    Only attention needs all rows of a text. The steps between two attentions are taken for some rows after the other, so
    that what one step writes is still in the processor's own cache when the next one reads it; those that go row by
    row, for a few rows after the other. */
-#include <stddef.h>
+#include <stdlib.h>
 
 #include "kernels.h"
 #include "vectors.h"
@@ -16,9 +16,11 @@ enum { LINEAR = 0, ATTENTION, NORM, TO_BYTES, ROTATE };
 #define FEW 16
 #define COST 32
 
+/* Bytes in a line of the cache, on which buffers begin. */
+#define LINE 64
+
 /* Rows of `width` numbers of a kind, without gaps: all rows, or (`brief`) those that are taken together. */
 struct buffer {
-    char *first;
     int64_t width, kind, brief;
 };
 
@@ -33,7 +35,9 @@ struct step {
 
 /* What all steps of one pass share. */
 struct pass {
-    const struct buffer *buffers;
+    const struct buffer *buffers; /* of which the first is the stream */
+    int64_t count;
+    char *stream;
     int64_t rows;
     const int64_t *offsets; /* of the texts, `texts` + 1 */
     int64_t texts, pairs;   /* pairs of tokens that see each other */
@@ -42,25 +46,28 @@ struct pass {
     const float *const *tables; /* cos and sin of one rotation after the other */
     parallel *start;
     int64_t threads, worth; /* multiplications from which on several threads are worth it */
+    char **places;          /* where each buffer begins */
 };
 
 /* `first`: the first row of those that are taken together. */
-static char *row_of(const struct buffer *buffer, int64_t first, int64_t row) {
-    return buffer->first + (buffer->brief ? row - first : row) * buffer->width * size_of(buffer->kind);
+static char *row_of(const struct pass *pass, int64_t buffer, int64_t first, int64_t row) {
+    const struct buffer *own = pass->buffers + buffer;
+    return pass->places[buffer] + (own->brief ? row - first : row) * own->width * size_of(own->kind);
 }
 
 /* One step for `rows` rows from `row` on, all of them for attention. */
 static int run(const struct step *step, const struct pass *pass, int64_t first, int64_t row, int64_t rows) {
     const struct buffer *from = pass->buffers + step->from, *to = pass->buffers + step->to;
     const int64_t size = size_of(from->kind);
-    char *x = row_of(from, first, row), *y = row_of(to, first, row);
+    char *x = row_of(pass, step->from, first, row), *y = row_of(pass, step->to, first, row);
     switch (step->what) {
     case LINEAR: {
         const struct linear *map = step->with;
         const struct buffer *other = step->other < 0 ? NULL : pass->buffers + step->other;
         const int many = rows * map->outs * from->width >= pass->worth;
-        addnorm_linear(map, x, from->width * size, rows, y, other ? row_of(other, first, row) : NULL, other ? other->width : 0,
-                       other ? other->kind : 0, step->how, pass->start, many ? pass->threads : 1);
+        addnorm_linear(map, x, from->width * size, rows, y, other ? row_of(pass, step->other, first, row) : NULL,
+                       other ? other->width : 0, other ? other->kind : 0, step->how, pass->start,
+                       many ? pass->threads : 1);
         return 0;
     }
     case ATTENTION: {
@@ -127,11 +134,23 @@ static void run_together(const struct step *steps, int64_t count, const struct p
     }
 }
 
-/* Rows that `brief` buffers have. */
-int64_t addnorm_together(void) { return TOGETHER; }
+/* Places for all buffers but the stream, in memory that begins with them. NULL where there is not enough. */
+static char **placed(const struct pass *pass) {
+    int64_t size = (pass->count * (int64_t)sizeof(char *) + LINE - 1) / LINE * LINE, at[pass->count];
+    for (int64_t i = 1; i < pass->count; i++) {
+        const struct buffer *own = pass->buffers + i;
+        const int64_t rows = own->brief && pass->rows > TOGETHER ? TOGETHER : pass->rows;
+        at[i] = size;
+        size += (rows * own->width * size_of(own->kind) + LINE - 1) / LINE * LINE;
+    }
+    char **places = aligned_alloc(LINE, size);
+    if (!places) return NULL;
+    places[0] = pass->stream;
+    for (int64_t i = 1; i < pass->count; i++) places[i] = (char *)places + at[i];
+    return places;
+}
 
-/* All steps in order. 1 where memory ran out. */
-int addnorm_program(const struct step *steps, int64_t count, const struct pass *pass) {
+static int run_all(const struct step *steps, int64_t count, const struct pass *pass) {
     int64_t end;
     for (int64_t i = 0; i < count; i = end) {
         end = i + 1;
@@ -146,4 +165,13 @@ int addnorm_program(const struct step *steps, int64_t count, const struct pass *
         }
     }
     return 0;
+}
+
+/* All steps in order. 1 where memory ran out. */
+int addnorm_program(const struct step *steps, int64_t count, struct pass *pass) {
+    pass->places = placed(pass);
+    if (!pass->places) return 1;
+    const int failed = run_all(steps, count, pass);
+    free(pass->places);
+    return failed;
 }

@@ -11,14 +11,12 @@ from addnorm.engine import compiled
 from addnorm.engine.compiled.linear import ALONE, KINDS, Product
 
 LINEAR, ATTENTION, NORM, TO_BYTES, ROTATE = range(5)
-# Bytes in a line of the cache, on which buffers begin.
-LINE = 64
 
 
 class _Buffer(ctypes.Structure):
     """`struct buffer` of program.c."""
 
-    _fields_ = (("first", c_void_p), ("width", c_int64), ("kind", c_int64), ("brief", c_int64))
+    _fields_ = (("width", c_int64), ("kind", c_int64), ("brief", c_int64))
 
 
 class _Step(ctypes.Structure):
@@ -38,6 +36,8 @@ class _Pass(ctypes.Structure):
 
     _fields_ = (
         ("buffers", c_void_p),
+        ("count", c_int64),
+        ("stream", c_void_p),
         ("rows", c_int64),
         ("offsets", c_void_p),
         ("texts", c_int64),
@@ -49,13 +49,8 @@ class _Pass(ctypes.Structure):
         ("start", c_void_p),
         ("threads", c_int64),
         ("worth", c_int64),
+        ("places", c_void_p),
     )
-
-
-class _Norm(ctypes.Structure):
-    """`struct norm` of kernels.h."""
-
-    _fields_ = (("gain", c_void_p), ("bias", c_void_p), ("eps", c_float), ("centred", c_int64))
 
 
 class Program:
@@ -97,11 +92,9 @@ class Program:
         sizes = {"heads": heads, "key_heads": key_heads, "width": width}
         return self._step(None, ATTENTION, x, to, **sizes, window=-1 if window is None else window, scale=scale)
 
-    def norm(self, gain: Tensor | None, bias: Tensor | None, eps: float, centred: bool, x: int, to: int) -> int:
+    def norm(self, norm: compiled.Norm, x: int, to: int) -> int:
         """Of each row."""
-        parts = (None if part is None else part.data_ptr() for part in (gain, bias))
-        norm = _Norm(*parts, eps, centred)
-        return self._step((gain, bias, norm), NORM, x, to, with_=ctypes.addressof(norm))
+        return self._step(norm, NORM, x, to, with_=ctypes.addressof(norm))
 
     def to_bytes(self, factor: Tensor | None, x: int, to: int) -> int:
         """Floats as bytes, each row with a step and a zero of its own."""
@@ -122,26 +115,22 @@ class Program:
         self, stream: Tensor, offsets: Tensor, pairs: int, bias: Tensor | None, tables: list[tuple[Tensor, Tensor]]
     ) -> None:
         """Run all steps on a stream, in place; `tables`: cos and sin of rotations; the rest as in `attend`."""
-        rows = stream.shape[0]
-        self.ready = self.ready or (_Step * len(self.steps))(*self.steps)
-        kept = {buffer for step in self.steps if step.what == ATTENTION for buffer in (step.from_, step.to)}
-        held = [rows if i in kept else min(rows, self.kernels.addnorm_together()) for i in range(len(self.buffers))]
-        sizes = [count * width * dtype.itemsize for count, (_, width, dtype) in zip(held, self.buffers, strict=True)]
-        lines = [-(-size // LINE) * LINE for size in sizes]
-        arena = torch.empty(sum(lines[1:]) + LINE, dtype=torch.uint8)
-        at = -(-arena.data_ptr() // LINE) * LINE
-        buffers = (_Buffer * len(lines))()
-        for i, (_, width, dtype) in enumerate(self.buffers):
-            buffers[i] = _Buffer(at if i else stream.data_ptr(), width, KINDS[dtype], i != 0 and i not in kept)
-            at += lines[i] if i else 0
+        steps, buffers = self.ready = self.ready or self._made()
         angles = (c_void_p * (2 * len(tables)))(*(part.data_ptr() for pair in tables for part in pair))
         terms: tuple[int | None, int, int] = (None, 0, 0)
         if bias is not None:
             terms = bias.data_ptr(), bias.stride(0) if len(bias) > 1 else 0, bias.stride(1)
         start, worth = compiled.starter()
         given = _Pass(
-            ctypes.addressof(buffers), rows, offsets.data_ptr(), offsets.shape[0] - 1, pairs, *terms,
+            ctypes.addressof(buffers), len(buffers), stream.data_ptr(), stream.shape[0],
+            offsets.data_ptr(), offsets.shape[0] - 1, pairs, *terms,
             ctypes.addressof(angles), start, torch.get_num_threads(), worth,
         )  # fmt: skip
-        if self.kernels.addnorm_program(self.ready, len(self.steps), ctypes.byref(given)):
-            raise MemoryError("attention: no memory for the keys and values of a text")
+        if self.kernels.addnorm_program(steps, len(steps), ctypes.byref(given)):
+            raise MemoryError(f"no memory for what flows between the maps of {stream.shape[0]} tokens")
+
+    def _made(self) -> tuple[Any, Any]:
+        """Steps and buffers as the kernels read them."""
+        kept = {0, *(buffer for step in self.steps if step.what == ATTENTION for buffer in (step.from_, step.to))}
+        shapes = [_Buffer(width, KINDS[dtype], i not in kept) for i, (_, width, dtype) in enumerate(self.buffers)]
+        return (_Step * len(self.steps))(*self.steps), (_Buffer * len(shapes))(*shapes)
