@@ -8,6 +8,8 @@
 #define CHUNK (40 * ROWS)
 /* Columns of a panel. */
 #define PANEL (COLUMNS * LANES)
+/* Tiles of so many rows with one panel; the last few of them fetch the next one. */
+#define LAST 4
 
 enum { NOTHING = 0, RELU, GELU, GELU_TANH, SILU, TANH };
 enum { ALONE = 0, ADD, MULTIPLY };
@@ -133,17 +135,19 @@ static void work(void *given) {
         const int64_t end = start + CHUNK < call->rows ? start + CHUNK : call->rows;
         /* As few tiles as there can be, of rows as even as they can be. */
         const int64_t tiles = (end - start + ROWS - 1) / ROWS, most = (end - start + tiles - 1) / tiles;
-        const int64_t later_step = PANEL * word / tiles / LINES;
+        const int64_t last = tiles < LAST ? tiles : LAST, step = PANEL * word / last / LINES;
         for (int64_t i = start; i < end; i += most) {
             const int64_t count = end - i < most ? end - i : most;
+            const int fetches = end - i <= last * most;
             /* What is written afterwards is fetched meanwhile. */
             for (int64_t r = 0; r < count; r++)
                 for (int64_t line = 0; line < PANEL * size; line += 64)
                     __builtin_prefetch((char *)call->out + ((i + r) * map->outs + column) * size + line, 1);
             PRODUCTS[map->what][count - 1][COLUMNS - 1]((const char *)call->x + i * call->x_step, call->x_step,
                                                         map->blocks + column * map->depth * word, LANES * word,
-                                                        PANEL * word, map->depth, sums, PANEL, later, later_step);
-            later += LINES * later_step * map->depth;
+                                                        PANEL * word, map->depth, sums, PANEL,
+                                                        fetches ? later : (const char *)sums, fetches ? step : 0);
+            if (fetches) later += LINES * step * map->depth;
             FINISHED[map->activation][map->out_kind](call, sums, i, column, count);
         }
     }
