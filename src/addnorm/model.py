@@ -2,7 +2,7 @@
 
 import dataclasses
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -388,14 +388,17 @@ def _progress(total: int, show: bool | None) -> Iterator[Any]:
         yield lambda count: bar.advance(task, count)
 
 
-def budget(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
-    """Texts by length, longest first, in batches of at most `tokens` tokens (at least one text each)."""
+def budget(lengths: Sequence[int], room: Callable[[int], int]) -> Iterator[list[int]]:
+    """Texts by length, longest first, in batches of at most so many tokens (at least one text each).
+
+    `room`: how many, where so many are left.
+    """
     batch: list[int] = []
-    used = 0
+    used, left = 0, sum(lengths)
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if batch and used + lengths[i] > tokens:
+        if batch and used + lengths[i] > room(left):
             yield batch
-            batch, used = [], 0
+            batch, used, left = [], 0, left - used
         batch.append(i)
         used += lengths[i]
     if batch:

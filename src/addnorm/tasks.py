@@ -237,7 +237,7 @@ def _run(
     """What `read` makes of each text's part of the stream, in input order."""
     results: dict[int, Result] = {}
     with inference(model.encoder):
-        for chosen in budget([len(text.ids) for text in tokens], BATCH_TOKENS):
+        for chosen in budget([len(text.ids) for text in tokens], lambda left: BATCH_TOKENS):
             batch = model.batch([tokens[i] for i in chosen])
             results.update(zip(chosen, read(model.encoder(batch), batch), strict=True))
     return [results[i] for i in range(len(tokens))]

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from addnorm.bench.results import Result, from_json
+from addnorm.bench.systems import OURS, SYSTEMS, YARDSTICK
+from addnorm.cli.bench import plan
 from addnorm.errors import AddnormError
 from tests.bench.made import RESULT
 from tests.cli.conftest import Cli
@@ -37,11 +39,20 @@ def test_it_prints_tables_and_writes_files(cli: Cli, asked: list[object], tmp_pa
     assert files["html"].read_text(encoding="utf-8").startswith("<!doctype html>")
     assert "(out.svg)" in files["md"].read_text(encoding="utf-8")
     assert files["svg"].read_text(encoding="utf-8").startswith("<svg")
-    name, plan = asked
+    name, chosen = asked
     assert name == "sentence-transformers/all-MiniLM-L6-v2"
-    assert plan.workloads == ["mixed", "single 8", "single 32", "single 128", "single 512"]  # type: ignore[attr-defined]
-    assert (plan.systems, plan.precisions, plan.rounds) == (["open", "ct"], ["int8"], 2)  # type: ignore[attr-defined]
-    assert plan.scaling == [10, 100]  # type: ignore[attr-defined]
+    assert chosen.workloads == ["mixed", "single 8", "single 32", "single 128", "single 512"]  # type: ignore[attr-defined]
+    assert (chosen.systems, chosen.precisions, chosen.rounds) == (["open", "ct"], ["int8"], 2)  # type: ignore[attr-defined]
+    assert chosen.scaling == [10, 100]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("systems", "others"), [("all", {"OpenVINO", "ONNX Runtime"}), ("none", set()), ("onnx", {"ONNX Runtime"})]
+)
+def test_which_systems_run(systems: str, others: set[str]) -> None:
+    chosen = plan("mixed", systems, "float32,int8", 1, None, 1, "")
+    run = {system.name for _, heat in chosen.heats(SYSTEMS) for system in heat}
+    assert run & {OURS, YARDSTICK, "OpenVINO", "ONNX Runtime"} == {OURS, YARDSTICK, *others}
 
 
 @pytest.mark.parametrize(

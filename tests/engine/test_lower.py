@@ -135,6 +135,19 @@ def test_changed_parameters_are_seen() -> None:
     assert largest(model.engine()(batch), plain(model.encoder, batch)) <= 1e-5
 
 
+@pytest.mark.skipif(compiled.best() is None, reason="PyTorch's norms and tables read the parameters themselves")
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_an_engine_keeps_what_it_was_lowered_from(precision: str) -> None:
+    if precision == "int8" and not has_bytes():
+        pytest.skip("no int8 on this processor")
+    encoder, batch = build(small()).float(), batch_of(5, 8)
+    engine = lower(encoder, precision)
+    before = engine(batch)
+    for parameter in encoder.parameters():
+        parameter.data = torch.full_like(parameter, float("nan"))
+    assert torch.equal(engine(batch), before)
+
+
 def test_hooks_on_the_encoder_reach_encode(minilm: addnorm.Model) -> None:
     before = minilm.encode("a text")
     handle = minilm.encoder.blocks[2].register_forward_hook(lambda module, inputs, output: 0 * output)

@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import addnorm
 from addnorm.engine import stream
@@ -47,6 +49,31 @@ def test_one_remark_for_a_stream_and_errors_by_number(minilm: addnorm.Model) -> 
     for wrong in ({"window": 0}, {"batch_tokens": 0}):
         with pytest.raises(addnorm.AddnormError, match="give at least 1"):
             list(minilm.iter_encode(["a"], **wrong))
+
+
+@given(
+    lengths=st.lists(st.integers(1, 300), min_size=1, max_size=300),
+    batch_tokens=st.none() | st.integers(1, 3000),
+    workers=st.integers(1, 8),
+)
+def test_batches_hold_each_text_once_and_keep_to_the_budget(
+    lengths: list[int], batch_tokens: int | None, workers: int
+) -> None:
+    batches = stream._batches(lengths, batch_tokens, workers)
+    assert sorted(text for batch in batches for text in batch) == list(range(len(lengths)))
+    most = batch_tokens or stream.BATCH_TOKENS
+    assert all(sum(lengths[text] for text in batch) <= most for batch in batches if len(batch) > 1)
+    in_order = [lengths[text] for batch in batches for text in batch[::-1]]
+    assert in_order == sorted(lengths, reverse=True)
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("texts", [40, 300, 1024])
+def test_workers_end_together(texts: int, workers: int) -> None:
+    ends = [0] * workers  # each takes the next batch when it is done; 10 tokens take their time
+    for batch in stream._batches([10] * texts, None, workers):
+        ends[ends.index(min(ends))] += 10 * len(batch)
+    assert max(ends) - min(ends) <= stream.FEW_TOKENS
 
 
 def test_texts_of_any_size(minilm: addnorm.Model) -> None:

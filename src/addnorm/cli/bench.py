@@ -20,7 +20,7 @@ def bench(
     model: _show.ModelOption = _show.DEFAULT_MODEL,
     workloads: Names = "mixed,short,long,single",
     systems: Annotated[
-        str, typer.Option(help="Beginnings of names with commas; ours and transformers' sdpa are always there.")
+        str, typer.Option(help="Beginnings of names with commas, or none: ours and transformers' sdpa always run.")
     ] = "all",
     precisions: Annotated[str, typer.Option(help="With commas, of float32, bfloat16, int8, auto.")] = "all",
     rounds: Annotated[int, typer.Option(min=1, help="Each system runs so many times, in turn.")] = 3,
@@ -75,7 +75,7 @@ def plan(
 
     return Plan(
         workloads=() if workloads == "none" else _workloads(workloads),
-        systems=("",) if systems == "all" else _systems(systems),
+        systems=_systems(systems),
         precisions=_precisions(precisions),
         rounds=rounds,
         texts=texts,
@@ -99,6 +99,8 @@ def _workloads(text: str) -> list[str]:
 def _systems(text: str) -> list[str]:
     from addnorm.bench.systems import SYSTEMS
 
+    if text in ("all", "none"):
+        return [""] if text == "all" else []
     names = list(dict.fromkeys(system.name for system in SYSTEMS))
     words = [word.lower() for word in _lab.words(text)]
     for word in words:

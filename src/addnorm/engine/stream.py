@@ -86,11 +86,19 @@ def _by_size(texts: list[str]) -> Iterator[list[int]]:
 
 
 def _batches(lengths: list[int], batch_tokens: int | None, workers: int) -> list[list[int]]:
-    """The batches of a part, longest texts first, in each the shortest first, as the engine has them."""
+    """The batches of a part, longest texts first, in each the shortest first, as the engine has them.
+
+    Towards the end they are smaller, so that all workers end at about the same time.
+    """
     from addnorm.model import budget
 
-    share = max(FEW_TOKENS, -(-sum(lengths) // workers))
-    return [chosen[::-1] for chosen in budget(lengths, batch_tokens or min(BATCH_TOKENS, share))]
+    most = batch_tokens or BATCH_TOKENS
+
+    def room(left: int) -> int:
+        several = workers > 1 and left >= 2 * workers * FEW_TOKENS
+        return min(most, max(FEW_TOKENS, -(-left // (2 * workers if several else workers))))
+
+    return [chosen[::-1] for chosen in budget(lengths, room)]
 
 
 @contextmanager

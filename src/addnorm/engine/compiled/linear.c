@@ -8,7 +8,7 @@
 #define CHUNK (40 * ROWS)
 /* Columns of a panel. */
 #define PANEL (COLUMNS * LANES)
-/* Tiles of so many rows with one panel; the last few of them fetch the next one. */
+/* So many of the last tiles of rows that are computed with a panel fetch the next one meanwhile. */
 #define LAST 4
 
 enum { NOTHING = 0, RELU, GELU, GELU_TANH, SILU, TANH };
