@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import groupby, pairwise
 from typing import Any, Self
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from addnorm.batch import Batch
+from addnorm.config import RotaryConfig
 from addnorm.engine.scores import rounding
 from addnorm.nn.attention import Attention, Context
 from addnorm.nn.disentangled import RelativeTable
@@ -114,10 +115,9 @@ class Pass(Context):
         """cos and sin for each token, (N, 1, width/2)."""
         key = ("rotation", rotary.config, rotary.width, dtype)
         if key not in self.kept:
-            positions = self.batch.positions
-            # A table from 0 on: a position's numbers come from the same place of it in every pass.
-            places = torch.arange(-(-(int(positions.max()) + 1) // 64) * 64, device=positions.device)
-            cos, sin = rotary._tables(places, dtype)
+            positions, longest = self.batch.positions, self.batch.lengths[-1]
+            count = max(64, 1 << (longest - 1).bit_length())
+            cos, sin = rotation_table(rotary.config, rotary.width, count, dtype, positions.device)
             self.kept[key] = cos[positions], sin[positions]
         return self.kept[key]
 
@@ -130,6 +130,17 @@ class Pass(Context):
             low, high = (int(row) for row in rows.aminmax())
             self.kept[key] = rows - low, low, high
         return self.kept[key]
+
+
+@lru_cache(maxsize=8)
+def rotation_table(
+    config: RotaryConfig, width: int, count: int, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """cos and sin for the positions below `count`, (count, 1, width/2).
+
+    Kept, as all passes have the same; from 0 on, so that a position has the same bits in tables of any size.
+    """
+    return Rotary(config, width)._tables(torch.arange(count, device=device), dtype)
 
 
 def in_order(batch: Batch) -> Batch:
