@@ -9,7 +9,7 @@ import torch
 from addnorm.batch import Batch
 from addnorm.config import EncoderConfig, NormConfig, PositionBiasConfig, RotaryConfig
 from addnorm.engine import compiled, lower
-from addnorm.engine.operators import _has_matrices, has_bfloat16, has_bytes, widens
+from addnorm.engine.operators import has_bfloat16, has_bytes, widens
 from addnorm.errors import AddnormError
 from tests.nn.drawn import build, ids_of, small
 
@@ -55,8 +55,7 @@ def test_the_same_bits_as_module_by_module(make: str, precision: str) -> None:
     encoder, batch = build(wide(**slots)).float(), Batch.pack(ids_of(*LENGTHS))
     engine = lower(encoder, precision)
     blocks = engine.program
-    ours = precision == "float32" or not _has_matrices()
-    assert (blocks is not None) == (precision in programmed and ours)
+    assert (blocks is not None) == (precision in programmed)
     found = engine(batch)
     engine.program = None
     assert torch.equal(engine(batch), found)

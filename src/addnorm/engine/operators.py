@@ -65,7 +65,7 @@ class Linear(Map):
         weight, bias = weight.detach(), None if bias is None else bias.detach()
         self.activation = None if activation is None else ACTIVATIONS[activation]()
         on_cpu = weight.device.type == "cpu" and weight.numel() > 0
-        own = on_cpu and _is_ours(weight.dtype, weight.shape[1], activation)
+        own = on_cpu and fits(weight.dtype, weight.shape[1], activation)
         self.dtype = words()[weight.dtype][2] if own else weight.dtype
         self.product = Product(weight, bias, activation, self.dtype) if own else None
         packs = not own and on_cpu and self.dtype in (torch.float32, torch.bfloat16)
@@ -95,19 +95,6 @@ class Linear(Map):
     def times(self, x: Tensor, gate: Tensor) -> Tensor:
         """gate·(W x + b), (N, in), (N, out) → (N, out)."""
         return super().times(x, gate) if self.product is None else self.product(x.to(self.dtype), gate, MULTIPLY)
-
-
-def _is_ours(dtype: torch.dtype, inputs: int, activation: Activation | None) -> bool:
-    """Whether our kernels compute a map: not where oneDNN has the processor's units for whole matrices (AMX)."""
-    return fits(dtype, inputs, activation) and (dtype == torch.float32 or not _has_matrices())
-
-
-@cache
-def _has_matrices() -> bool:
-    try:
-        return bool(torch.cpu._is_amx_tile_supported())
-    except AttributeError:
-        return False
 
 
 def widens() -> bool:
@@ -248,7 +235,7 @@ class ByteLinear(Map):
         self.offset = None if bias is None else bias.detach().float()
         # Our kernels read words of bytes, so columns of 0 fill the last one.
         missing = -self.inputs % WORD
-        own = _is_ours(torch.int8, self.inputs + missing, activation)
+        own = fits(torch.int8, self.inputs + missing, activation)
         self.reads, self.rounds = reads, isinstance(writes, Bytes)
         self.writes = (writes.step, writes.zero, torch.uint8) if isinstance(writes, Bytes) else (1.0, 0, writes)
         self.product = self._product(F.pad(whole, (0, missing)), activation) if own else None

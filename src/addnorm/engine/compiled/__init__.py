@@ -74,7 +74,9 @@ def library(level: str) -> ctypes.CDLL | None:
     kernels.addnorm_program.argtypes = [c_void_p, c_int64, c_void_p]
     kernels.addnorm_embed.argtypes = [c_void_p, c_int64, c_float, c_void_p, c_int64, c_int64, c_void_p]
     kernels.addnorm_pool.argtypes = [c_void_p, *whole[:2], c_void_p, c_int64, c_void_p, *whole[:2], c_void_p]
-    kernels.addnorm_place.argtypes = [c_void_p, *whole, c_void_p]
+    kernels.addnorm_room.argtypes = [c_void_p]
+    kernels.addnorm_room.restype = c_int64
+    kernels.addnorm_place.argtypes = [c_void_p, c_void_p, c_void_p]
     kernels.addnorm_bytes.argtypes = [c_void_p, *whole, c_int64, c_void_p, c_void_p]
     kernels.addnorm_norm.argtypes = [
         c_void_p, *whole, c_int64, c_void_p, c_void_p, c_float, c_int64, c_void_p, c_int64

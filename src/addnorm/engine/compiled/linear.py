@@ -80,21 +80,22 @@ class Product:
         self.outs, self.inputs = weight.shape
         self.writes, self.size, self.work = writes, self.reads.itemsize, self.outs * self.inputs
         panel = kernels.addnorm_panel()
-        depth, rounded = self.inputs // together, -(-self.outs // panel) * panel
-        weight = weight.contiguous()
-        blocks, self.room = take(rounded * self.inputs * weight.itemsize)
-        kernels.addnorm_place(weight.data_ptr(), self.outs, depth, together * weight.itemsize, blocks.data_ptr())
+        rounded = -(-self.outs // panel) * panel
 
         def padded(part: Tensor | None) -> Tensor | None:
             return None if part is None else F.pad(part.float(), (0, rounded - self.outs)).contiguous()
 
         self.width = self.inputs if totals is None else compiled.row_of_bytes(self.inputs)
-        self.parts = blocks, padded(bias), padded(steps), padded(totals)
+        self.parts = padded(bias), padded(steps), padded(totals)
         self.map = _Map(
-            *(None if part is None else part.data_ptr() for part in self.parts),
-            self.outs, depth, what, ACTIVATIONS[activation], KINDS[writes], scale, zero,
+            None, *(None if part is None else part.data_ptr() for part in self.parts),
+            self.outs, self.inputs // together, what, ACTIVATIONS[activation], KINDS[writes], scale, zero,
         )  # fmt: skip
         self.at = ctypes.addressof(self.map)
+        weight = weight.contiguous()
+        blocks, self.room = take(kernels.addnorm_room(self.at))
+        kernels.addnorm_place(self.at, weight.data_ptr(), blocks.data_ptr())
+        self.map.blocks = blocks.data_ptr()
         self.others: dict[torch.dtype, Product] = {}
 
     def writing(self, dtype: torch.dtype) -> "Product":

@@ -1,8 +1,16 @@
 /* What an engine does row by row between its products, in one pass over memory each. */
 #include <math.h>
+#if defined(__AMX_TILE__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include "kernels.h"
 #include "vectors.h"
+
+/* What Linux is asked for before a process may use tiles (asm/prctl.h), and the number of their state. */
+#define ARCH_REQ_XCOMP_PERM 0x1023
+#define TILE_DATA 18
 
 static const float ONES[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 
@@ -10,6 +18,11 @@ static const float ONES[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 int addnorm_runs(void) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
+#if defined(__AMX_TILE__)
+    if (!__builtin_cpu_supports("amx-tile") || !__builtin_cpu_supports("amx-bf16") ||
+        !__builtin_cpu_supports("amx-int8") || syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA))
+        return 0;
+#endif
 #if defined(__AVX512BF16__)
     if (!__builtin_cpu_supports("avx512bf16")) return 0;
 #endif
