@@ -77,6 +77,8 @@ def library(level: str) -> ctypes.CDLL | None:
     kernels.addnorm_room.argtypes = [c_void_p]
     kernels.addnorm_room.restype = c_int64
     kernels.addnorm_place.argtypes = [c_void_p, c_void_p, c_void_p]
+    kernels.addnorm_row_of_bytes.argtypes = [c_int64]
+    kernels.addnorm_row_of_bytes.restype = c_int64
     kernels.addnorm_bytes.argtypes = [c_void_p, *whole, c_int64, c_void_p, c_void_p]
     kernels.addnorm_norm.argtypes = [
         c_void_p, *whole, c_int64, c_void_p, c_void_p, c_float, c_int64, c_void_p, c_int64
@@ -134,14 +136,16 @@ def attend(
 
 
 def row_of_bytes(width: int) -> int:
-    """Bytes that a row of so many takes: the last four filled up, then its step and zero."""
-    return -(-width // 4) * 4 + 8
+    """Bytes that a row of so many takes: the last four filled up, its step and zero, and what may follow."""
+    kernels = best()
+    assert kernels is not None, "ask `takes` first"
+    return int(kernels.addnorm_row_of_bytes(width))
 
 
 def to_bytes(x: Tensor, factor: Tensor | None) -> Tensor:
     """Rows as bytes, factor·x ≈ step·(byte - zero); (N, D) → (N, `row_of_bytes(D)`) uint8.
 
-    The last 8 bytes of a row are its step and zero as float32. factor: (D,) float32.
+    Behind a row's last whole word are its step and zero as float32. factor: (D,) float32.
     """
     kernels = best()
     assert kernels is not None, "ask `takes` first"

@@ -47,6 +47,7 @@ void addnorm_linear(const struct linear *map, const void *x, int64_t x_step, int
                     int64_t other_step, int64_t other_kind, int64_t how, parallel *start, int64_t threads);
 void addnorm_norm(const void *x, int64_t kind, int64_t step, int64_t rows, int64_t width, const float *gain,
                   const float *bias, float eps, int64_t centred, void *to, int64_t to_kind);
+int64_t addnorm_row_of_bytes(int64_t width);
 void addnorm_bytes(const void *x, int64_t kind, int64_t step, int64_t rows, int64_t width, const float *factor,
                    uint8_t *to);
 void addnorm_rotate(void *x, int64_t kind, int64_t step, int64_t rows, int64_t heads, int64_t width, int64_t half,

@@ -11,13 +11,12 @@
 enum { LINEAR = 0, ATTENTION, NORM, TO_BYTES, ROTATE };
 
 /* Rows taken together. */
+#ifndef TOGETHER
 #define TOGETHER 480
+#endif
 /* Rows taken together by steps that go row by row, and what a number of theirs costs, as multiplications. */
 #define FEW 16
 #define COST 32
-
-/* Bytes in a line of the cache, on which buffers begin. */
-#define LINE 64
 
 /* Rows of `width` numbers of a kind, without gaps: all rows, or (`brief`) those that are taken together. */
 struct buffer {

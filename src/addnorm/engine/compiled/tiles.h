@@ -10,10 +10,10 @@
 #define TILE 16
 #define TALL (2 * TILE)
 
-#if defined(__AMX_TILE__)
-/* Whether there are tiles for words of this kind. */
-#define TILES(what) ((what) != FLOATS)
+/* Whether words of this kind are multiplied by tiles. */
+#define TILES(what) (HAS_TILES && (what) != FLOATS)
 
+#if HAS_TILES
 /* Rows and bytes in a row of each of the tiles. */
 struct shapes {
     uint8_t palette, start, unused[14];
@@ -43,34 +43,50 @@ static inline void release_tiles(void) { _tile_release(); }
             _tile_dpbf16ps(sum, rows, columns);                                                                       \
     } while (0)
 
+/* What is read again soon stays in the cache next to the processor, the rest does not push it out. */
+#define LOAD_ROWS(tile, from)                                                                                         \
+    do {                                                                                                              \
+        if (keeps_rows)                                                                                               \
+            _tile_loadd(tile, from, rows_step);                                                                       \
+        else                                                                                                          \
+            _tile_stream_loadd(tile, from, rows_step);                                                                \
+    } while (0)
+#define LOAD_COLUMNS(tile, from)                                                                                      \
+    do {                                                                                                              \
+        if (keeps_rows)                                                                                               \
+            _tile_stream_loadd(tile, from, 4 * TILE);                                                                 \
+        else                                                                                                          \
+            _tile_loadd(tile, from, 4 * TILE);                                                                        \
+    } while (0)
+
 /* One step in depth. */
 INLINE void add_tiles(const char *row, int64_t rows_step, const char *block, int64_t blocks_step, const int tall,
-                      const int columns, const int what) {
-    _tile_stream_loadd(4, row, rows_step);
-    _tile_loadd(6, block, 4 * TILE);
+                      const int columns, const int what, const int keeps_rows) {
+    LOAD_ROWS(4, row);
+    LOAD_COLUMNS(6, block);
     ADD_TILES(0, 4, 6);
     if (tall) {
-        _tile_stream_loadd(5, row + TILE * rows_step, rows_step);
+        LOAD_ROWS(5, row + TILE * rows_step);
         ADD_TILES(2, 5, 6);
     }
     if (columns > 1) {
-        _tile_loadd(7, block + blocks_step, 4 * TILE);
+        LOAD_COLUMNS(7, block + blocks_step);
         ADD_TILES(1, 4, 7);
         if (tall) ADD_TILES(3, 5, 7);
     }
     if (!tall && columns > 2) {
-        _tile_loadd(5, block + 2 * blocks_step, 4 * TILE);
+        LOAD_COLUMNS(5, block + 2 * blocks_step);
         ADD_TILES(2, 4, 5);
     }
     if (!tall && columns > 3) {
-        _tile_loadd(6, block + 3 * blocks_step, 4 * TILE);
+        LOAD_COLUMNS(6, block + 3 * blocks_step);
         ADD_TILES(3, 4, 6);
     }
 }
 
 INLINE void tiled(const char *rows, int64_t rows_step, const char *blocks, int64_t blocks_step, int64_t depth, float *out,
-                  int64_t out_step, int64_t count, const char *later, int64_t lines, const int tall, const int columns,
-                  const int what) {
+                  int64_t out_step, int64_t count, int adds, const char *later, int64_t lines, const int tall, const int columns,
+                  const int what, const int keeps_rows) {
     char rest[TALL * 4 * TILE];
     const int64_t whole = depth / TILE, left = depth % TILE;
     if (left) { /* the last words and zeros: the blocks are filled up with zeros, what follows a row may be no number */
@@ -78,15 +94,27 @@ INLINE void tiled(const char *rows, int64_t rows_step, const char *blocks, int64
         for (int64_t r = 0; r < count; r++) memcpy(rest + r * 4 * TILE, rows + r * rows_step + whole * 4 * TILE, 4 * left);
     }
     __asm__ volatile("" ::: "memory");
-    _tile_zero(0);
-    if (tall || columns > 2) _tile_zero(2);
-    if (columns > 1) _tile_zero(1);
-    if (tall ? columns > 1 : columns > 3) _tile_zero(3);
+    if (adds) {
+        _tile_loadd(0, out, 4 * out_step);
+        if (columns > 1) _tile_loadd(1, out + TILE, 4 * out_step);
+        if (tall) {
+            _tile_loadd(2, out + TILE * out_step, 4 * out_step);
+            if (columns > 1) _tile_loadd(3, out + TILE * out_step + TILE, 4 * out_step);
+        } else {
+            if (columns > 2) _tile_loadd(2, out + 2 * TILE, 4 * out_step);
+            if (columns > 3) _tile_loadd(3, out + 3 * TILE, 4 * out_step);
+        }
+    } else {
+        _tile_zero(0);
+        if (tall || columns > 2) _tile_zero(2);
+        if (columns > 1) _tile_zero(1);
+        if (tall ? columns > 1 : columns > 3) _tile_zero(3);
+    }
     for (int64_t k = 0; k < whole; k++) {
         for (int64_t l = 0; l < lines; l++, later += 64) __builtin_prefetch(later, 0, 2);
-        add_tiles(rows + k * 4 * TILE, rows_step, blocks + k * 4 * TILE * TILE, blocks_step, tall, columns, what);
+        add_tiles(rows + k * 4 * TILE, rows_step, blocks + k * 4 * TILE * TILE, blocks_step, tall, columns, what, keeps_rows);
     }
-    if (left) add_tiles(rest, 4 * TILE, blocks + whole * 4 * TILE * TILE, blocks_step, tall, columns, what);
+    if (left) add_tiles(rest, 4 * TILE, blocks + whole * 4 * TILE * TILE, blocks_step, tall, columns, what, keeps_rows);
     _tile_stored(0, out, 4 * out_step);
     if (columns > 1) _tile_stored(1, out + TILE, 4 * out_step);
     if (tall) {
@@ -103,13 +131,13 @@ INLINE void tiled(const char *rows, int64_t rows_step, const char *blocks, int64
    apart; the other steps are bytes. `count` rows, for which the tiles are shaped; `lines` of the cache from `later` on
    are fetched with each step in depth. */
 static inline void tiled_products(const char *rows, int64_t rows_step, const char *blocks, int64_t blocks_step,
-                                  int64_t depth, float *out, int64_t out_step, int64_t count, int64_t columns,
-                                  const char *later, int64_t lines, const int what) {
+                                  int64_t depth, float *out, int64_t out_step, int64_t count, int64_t columns, int adds,
+                                  const char *later, int64_t lines, const int what, const int keeps_rows) {
     const int64_t together = count > TILE ? 2 : 4;
     for (int64_t done = 0; done < columns; done += together, blocks += together * blocks_step, out += together * TILE) {
         const int64_t some = columns - done < together ? columns - done : together;
 #define CALL(tall, columns)                                                                                           \
-    tiled(rows, rows_step, blocks, blocks_step, depth, out, out_step, count, later, lines, tall, columns, what)
+    tiled(rows, rows_step, blocks, blocks_step, depth, out, out_step, count, adds, later, lines, tall, columns, what, keeps_rows)
         if (count > TILE && some == 2)
             CALL(1, 2);
         else if (count > TILE)
@@ -126,11 +154,9 @@ static inline void tiled_products(const char *rows, int64_t rows_step, const cha
     }
 }
 #else
-#define TILES(what) 0
-
 static inline void shape_tiles(int64_t count) {}
 static inline void release_tiles(void) {}
 static inline void tiled_products(const char *rows, int64_t rows_step, const char *blocks, int64_t blocks_step,
-                                  int64_t depth, float *out, int64_t out_step, int64_t count, int64_t columns,
-                                  const char *later, int64_t lines, const int what) {}
+                                  int64_t depth, float *out, int64_t out_step, int64_t count, int64_t columns, int adds,
+                                  const char *later, int64_t lines, const int what, const int keeps_rows) {}
 #endif

@@ -24,6 +24,16 @@
 #define BFLOATS_IN_WORD 1
 #endif
 
+/* Whether there are units for whole matrices (AMX). */
+#if defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__AMX_INT8__)
+#define HAS_TILES 1
+#else
+#define HAS_TILES 0
+#endif
+
+/* Bytes in a line of the cache. */
+#define LINE 64
+
 #define INLINE static inline __attribute__((always_inline))
 
 typedef float floats __attribute__((vector_size(4 * LANES)));
@@ -133,6 +143,12 @@ INLINE void store_some(void *to, int64_t at, int64_t count, floats x, const int 
     for (int64_t i = 0; i < count; i++) set_number(to, at + i, x[i], kind);
 }
 
+/* The first `count` of them, the others 0. */
+INLINE floats first(floats x, int64_t count) {
+    for (int64_t i = count; i < LANES; i++) x[i] = 0;
+    return x;
+}
+
 /* Over all lanes, in pairs at growing distance. */
 #define SHUFFLED_16(x, s) __builtin_shufflevector(x, x, 0 ^ s, 1 ^ s, 2 ^ s, 3 ^ s, 4 ^ s, 5 ^ s, 6 ^ s, 7 ^ s, 8 ^ s, \
                                                   9 ^ s, 10 ^ s, 11 ^ s, 12 ^ s, 13 ^ s, 14 ^ s, 15 ^ s)
@@ -144,6 +160,28 @@ INLINE void store_some(void *to, int64_t at, int64_t count, floats x, const int 
 #define SHUFFLED SHUFFLED_8
 #else
 #define SHUFFLED SHUFFLED_4
+#endif
+
+#if LANES == 16
+/* LANES rows of words, `step` from one to the next → as columns, side by side. */
+INLINE void turn(const uint32_t *rows, int64_t step, uint32_t *to) {
+    __m512i x[LANES];
+    for (int i = 0; i < LANES; i++) x[i] = _mm512_loadu_si512(rows + i * step);
+    for (int far = LANES / 2; far; far /= 2) { /* squares of this size change places across the diagonal */
+        words upper, lower;
+        for (int lane = 0; lane < LANES; lane++) {
+            upper[lane] = lane & far ? LANES + lane - far : lane;
+            lower[lane] = lane & far ? LANES + lane : lane + far;
+        }
+        for (int i = 0; i < LANES; i++)
+            if (!(i & far)) {
+                const __m512i a = x[i], b = x[i + far];
+                x[i] = _mm512_permutex2var_epi32(a, (__m512i)upper, b);
+                x[i + far] = _mm512_permutex2var_epi32(a, (__m512i)lower, b);
+            }
+    }
+    for (int i = 0; i < LANES; i++) _mm512_storeu_si512(to + i * LANES, x[i]);
+}
 #endif
 
 INLINE float sum_of(floats x) {
