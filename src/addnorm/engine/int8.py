@@ -6,7 +6,7 @@ measured once on sample texts (SmoothQuant, Xiao 2023, eq. 4).
 
 What `down` reads without a gate or norm before it is rounded as soon as it is computed, with one step for all
 tokens, measured on the sample texts; there the few largest features stay float32 (LLM.int8, Dettmers 2022, with a
-fixed choice).
+fixed choice), or bfloat16 where attention is.
 """
 
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ from addnorm.nn.feedforward import FeedForward
 SAMPLE = Path(__file__).with_name("sample.txt")
 # How much of a feature's size goes over to the matrix.
 SHARE = 0.7
-# One feature of so many stays float32 before `down`.
-KEPT = 32
+# Two features of so many stay floats before `down`; products of bfloat16 take two at a time.
+KEPT = 48
 # The others have so much more room than they took in the sample texts.
 ROOM = 1.15
 
@@ -135,7 +135,8 @@ class BytesThrough(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(N, D) → (N, D)."""
         x = self.reads(x)
-        return self.down.add_to(self.kept_down(self.kept_up(x)), self.up(x))
+        none = torch.zeros(x.shape[0], len(self.down.steps))
+        return self.down.add_to(self.kept_down.plus(self.kept_up(x), none), self.up(x))
 
     def plus(self, residual: Tensor, x: Tensor) -> Tensor:
         """residual + F(x), (N, D), (N, D) → (N, D)."""
@@ -188,9 +189,9 @@ class ByteWalk(Walk):
         """Without gate and inner norm."""
         reads, weight, bias = self.evened([module.up])
         found = self.found[id(module.down)]
-        at = found.largest.topk(-(-len(found.low) // KEPT)).indices
+        at = found.largest.topk(min(2 * -(-len(found.low) // KEPT), len(found.low))).indices
         between = found.without(at).bytes()
         down = ByteLinear(module.down.weight.index_fill(1, at, 0), module.down.bias, between, torch.float32)
-        kept_up = ByteLinear(weight[at], None if bias is None else bias[at], None, torch.float32, activation)
-        kept_down = Linear(module.down.weight[:, at], None)
+        kept_up = ByteLinear(weight[at], None if bias is None else bias[at], None, self.writes, activation)
+        kept_down = Linear(module.down.weight[:, at].to(self.writes), None)
         return BytesThrough(reads, ByteLinear(weight, bias, None, between, activation), down, kept_up, kept_down)
