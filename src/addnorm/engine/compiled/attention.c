@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "kernels.h"
-#define FETCHES 0
 #include "tiles.h"
 
 /* One head of some rows as words, `depth` of them a row. */

@@ -1,6 +1,5 @@
 /* φ(W x + b), and its sum or product with another tensor, in one pass: what a linear map is followed by is computed while
    its result is in the cache next to the processor. */
-#define FETCHES 1
 #include "finish.h"
 #include "tiles.h"
 
@@ -42,6 +41,30 @@ static int take(struct call *call, int64_t chunk, struct unit *unit) {
     return own < all;
 }
 
+/* The products of whole panels that fetch what is read afterwards. */
+typedef void fetching_product(const void *, int64_t, const char *, int64_t, float *, const char *, int64_t);
+
+#define FETCHING(what, count)                                                                                         \
+    static __attribute__((noinline)) void fetching_##what##_##count(const void *rows, int64_t rows_step,              \
+                                                                    const char *blocks, int64_t depth, float *out,    \
+                                                                    const char *later, int64_t later_step) {          \
+        const int64_t word = word_size(what);                                                                         \
+        product_##what(rows, rows_step, blocks, LANES * word, PANEL * word, depth, out, PANEL, later, later_step,     \
+                       count, COLUMNS, 1);                                                                            \
+    }
+#define EACH_FETCHING(what)                                                                                           \
+    FETCHING(what, 1) FETCHING(what, 2) FETCHING(what, 3) FETCHING(what, 4) FETCHING(what, 5) FETCHING(what, 6)
+#define FETCHING_NAMES(what)                                                                                          \
+    {fetching_##what##_1, fetching_##what##_2, fetching_##what##_3,                                                   \
+     fetching_##what##_4, fetching_##what##_5, fetching_##what##_6}
+
+EACH_FETCHING(FLOATS)
+EACH_FETCHING(BFLOATS)
+EACH_FETCHING(BYTES)
+
+static fetching_product *const FETCHINGS[3][ROWS] = {FETCHING_NAMES(FLOATS), FETCHING_NAMES(BFLOATS),
+                                                     FETCHING_NAMES(BYTES)};
+
 /* Panels of chunks until none is left; several threads may work on one call. */
 static void work(void *given) {
     struct call *call = given;
@@ -62,10 +85,13 @@ static void work(void *given) {
             for (int64_t r = 0; r < count; r++)
                 for (int64_t line = 0; line < PANEL * size; line += LINE)
                     __builtin_prefetch((char *)call->out + ((i + r) * map->outs + unit.column) * size + line, 1);
-            PRODUCTS[map->what][count - 1][COLUMNS - 1](
-                (const char *)call->x + i * call->x_step, call->x_step, unit.blocks, LANES * word, PANEL * word,
-                map->depth, sums, PANEL, fetches ? unit.then : (const char *)sums, fetches ? step : 0);
-            if (fetches) unit.then += LINES * step * map->depth;
+            const void *x = (const char *)call->x + i * call->x_step;
+            if (fetches) {
+                FETCHINGS[map->what][count - 1](x, call->x_step, unit.blocks, map->depth, sums, unit.then, step);
+                unit.then += LINES * step * map->depth;
+            } else
+                PRODUCTS[map->what][count - 1][COLUMNS - 1](x, call->x_step, unit.blocks, LANES * word, PANEL * word,
+                                                            map->depth, sums, PANEL);
             FINISHED[map->activation][map->out_kind](call, sums, i, unit.column, count);
         }
     }

@@ -10,10 +10,8 @@
 
 enum { LINEAR = 0, ATTENTION, NORM, TO_BYTES, ROTATE };
 
-/* Rows taken together. */
-#ifndef TOGETHER
-#define TOGETHER 480
-#endif
+/* Rows taken together: tiles take so little time that matrices are better not read too often. */
+#define TOGETHER (HAS_TILES ? 960 : 480)
 /* Rows taken together by steps that go row by row, and what a number of theirs costs, as multiplications. */
 #define FEW 16
 #define COST 32
