@@ -124,7 +124,7 @@ INLINE void multiply(const uint32_t *rows, int64_t rows_step, const uint32_t *bl
                      float *out, int64_t out_step, int64_t count, int64_t columns, const int what) {
     if (TILES(what))
         tiled_products((const char *)rows, 4 * rows_step, (const char *)blocks, 4 * blocks_step, depth, out, out_step,
-                       count, columns, 0, NULL, 0, what, 0);
+                       count, columns, 0, what);
     else
         products(rows, 4 * rows_step, blocks, blocks_step, depth, out, out_step, count, columns, what);
 }

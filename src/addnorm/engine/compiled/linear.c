@@ -7,15 +7,13 @@
 #define CHUNK (40 * ROWS)
 /* So many of the last tiles of rows that are computed with a panel fetch the next one meanwhile. */
 #define LAST 4
-/* The same as CHUNK by tiles, bytes of the rows that stay next to the processor while columns go by, and of those columns. */
-#ifndef TILE_ROWS
-#define TILE_ROWS 512
-#endif
-#define PARTS (12 * TILE)
-#define MOST 8
-#ifndef SET
+/* Rows that tiles compute with one set of panels after the other, and bytes of a set: it stays in the second cache. */
+#define TILE_CHUNK 512
 #define SET (384 << 10)
-#endif
+/* Words of rows that stay in the first cache while columns go by: deeper matrices are multiplied in parts, of MOST_SUMS
+   panels at most, whose sums are kept meanwhile. */
+#define PART (12 * TILE)
+#define MOST_SUMS 8
 
 /* Words of a matrix below each other, in depth whole tiles. */
 static int64_t depth_of(const struct linear *map) {
@@ -98,35 +96,39 @@ static void work(void *given) {
 }
 
 #if HAS_TILES
-/* The same by tiles. Of rows and columns the smaller part stays in the cache next to the processor while the other goes by. */
+/* The same by tiles. */
 static void work_by_tiles(void *given) {
     struct call *call = given;
     const struct linear *map = call->map;
-    const int64_t block = TILE * depth_of(map) * word_size(map->what);
+    const int64_t columns = call->panel, blocks = columns / TILE, block = 4 * TILE * depth_of(map);
     int64_t shaped = 0;
     struct unit unit;
-    float sums[MOST][TALL * PANEL] __attribute__((aligned(64)));
-    while (take(call, TILE_ROWS, &unit)) {
-        const int64_t panels = (unit.stop - unit.column + call->panel - 1) / call->panel;
-        const int64_t lines = unit.then && call->rows <= TALL ? 4 * call->panel / TILE * TILE : 0;
+    float sums[MOST_SUMS][TALL * TALL];
+    while (take(call, TILE_CHUNK, &unit))
         for (int64_t row = unit.start; row < unit.end; row += TALL) {
             const int64_t count = unit.end - row < TALL ? unit.end - row : TALL;
             if (count != shaped) shape_tiles(shaped = count);
             for (int64_t done = 0, some; done < map->depth; done += some) {
-                some = map->depth - done <= PARTS ? map->depth - done : PARTS;
-                for (int64_t panel = 0; panel < panels; panel++) {
-                    float *own = sums[call->set > MOST ? 0 : panel];
-                    tiled_products((const char *)call->x + row * call->x_step + 4 * done, call->x_step,
-                                   unit.blocks + panel * call->panel / TILE * block + 4 * TILE * done, block, some, own, call->panel,
-                                   count, call->panel / TILE, done > 0, unit.then, lines, map->what, 1);
-                    if (lines) unit.then += lines * (some / TILE) * LINE;
+                const char *x = (const char *)call->x + row * call->x_step + 4 * done;
+                some = map->depth - done < PART ? map->depth - done : PART;
+                for (int64_t column = unit.column, i = 0; column < unit.stop; column += columns, i++) {
+                    float *own = sums[map->depth > PART ? i : 0];
+                    tiled_products(x, call->x_step, unit.blocks + i * blocks * block + 4 * TILE * done, block, some, own,
+                                   columns, count, blocks, done > 0, map->what);
                     if (done + some == map->depth)
-                        FINISHED[map->activation][map->out_kind](call, own, row, unit.column + panel * call->panel, count);
+                        FINISHED[map->activation][map->out_kind](call, own, row, column, count);
                 }
             }
         }
-    }
     if (shaped) release_tiles();
+}
+
+/* Panels that a thread takes together: several, so that rows are not read anew for each, but enough for all threads. */
+static int64_t set_of(const struct call *call) {
+    const int64_t fits = SET / (4 * call->panel * depth_of(call->map));
+    const int64_t fair = call->threads > 1 ? call->map->outs / (2 * call->threads * call->panel) : fits;
+    const int64_t set = fair < fits ? fair : fits, most = call->map->depth > PART ? MOST_SUMS : set;
+    return set < 1 || call->rows <= TALL ? 1 : set < most ? set : most;
 }
 #endif
 
@@ -136,11 +138,8 @@ void addnorm_linear(const struct linear *map, const void *x, int64_t x_step, int
     struct call call = {map, x, x_step, rows, out, other, other_step, other_kind, how, threads, PANEL, 1, 0};
 #if HAS_TILES
     if (TILES(map->what)) {
-        const int64_t size = TALL * depth_of(map) * 4, most = threads > 1 ? map->outs / (2 * threads * TALL) : SET;
-        if (rows > TILE) call.panel = TALL;
-        if (rows > TALL) call.set = SET / size < most ? SET / size : most;
-        if (map->depth > PARTS && call.set > MOST) call.set = MOST;
-        if (call.set < 1) call.set = 1;
+        if (rows > TILE) call.panel = TALL; /* so many columns' sums fit in the tiles */
+        call.set = set_of(&call);
         addnorm_share(start, threads, work_by_tiles, &call);
         return;
     }

@@ -43,101 +43,74 @@ static inline void release_tiles(void) { _tile_release(); }
             _tile_dpbf16ps(sum, rows, columns);                                                                       \
     } while (0)
 
-/* What is read again soon stays in the cache next to the processor, the rest does not push it out. */
-#define LOAD_ROWS(tile, from)                                                                                         \
-    do {                                                                                                              \
-        if (keeps_rows)                                                                                               \
-            _tile_loadd(tile, from, rows_step);                                                                       \
-        else                                                                                                          \
-            _tile_stream_loadd(tile, from, rows_step);                                                                \
-    } while (0)
-#define LOAD_COLUMNS(tile, from)                                                                                      \
-    do {                                                                                                              \
-        if (keeps_rows)                                                                                               \
-            _tile_stream_loadd(tile, from, 4 * TILE);                                                                 \
-        else                                                                                                          \
-            _tile_loadd(tile, from, 4 * TILE);                                                                        \
-    } while (0)
-
-/* One step in depth. */
+/* One step in depth. The rows stay in the cache next to the processor for further columns, which go by. */
 INLINE void add_tiles(const char *row, int64_t rows_step, const char *block, int64_t blocks_step, const int tall,
-                      const int columns, const int what, const int keeps_rows) {
-    LOAD_ROWS(4, row);
-    LOAD_COLUMNS(6, block);
+                      const int columns, const int what) {
+    _tile_loadd(4, row, rows_step);
+    _tile_stream_loadd(6, block, 4 * TILE);
     ADD_TILES(0, 4, 6);
     if (tall) {
-        LOAD_ROWS(5, row + TILE * rows_step);
+        _tile_loadd(5, row + TILE * rows_step, rows_step);
         ADD_TILES(2, 5, 6);
     }
     if (columns > 1) {
-        LOAD_COLUMNS(7, block + blocks_step);
+        _tile_stream_loadd(7, block + blocks_step, 4 * TILE);
         ADD_TILES(1, 4, 7);
         if (tall) ADD_TILES(3, 5, 7);
     }
     if (!tall && columns > 2) {
-        LOAD_COLUMNS(5, block + 2 * blocks_step);
+        _tile_stream_loadd(5, block + 2 * blocks_step, 4 * TILE);
         ADD_TILES(2, 4, 5);
     }
     if (!tall && columns > 3) {
-        LOAD_COLUMNS(6, block + 3 * blocks_step);
+        _tile_stream_loadd(6, block + 3 * blocks_step, 4 * TILE);
         ADD_TILES(3, 4, 6);
     }
 }
 
+/* Each tile of sums, with its place in tiles. */
+#define EACH_SUM(each)                                                                                                \
+    each(0, 0, 0);                                                                                                    \
+    if (columns > 1) each(1, 0, 1);                                                                                   \
+    if (tall) each(2, 1, 0);                                                                                          \
+    if (tall && columns > 1) each(3, 1, 1);                                                                           \
+    if (!tall && columns > 2) each(2, 0, 2);                                                                          \
+    if (!tall && columns > 3) each(3, 0, 3)
+#define CLEAR(tile, row, column) _tile_zero(tile)
+#define LOAD(tile, row, column) _tile_loadd(tile, out + (row) * TILE * out_step + (column) * TILE, 4 * out_step)
+#define STORE(tile, row, column) _tile_stored(tile, out + (row) * TILE * out_step + (column) * TILE, 4 * out_step)
+
 INLINE void tiled(const char *rows, int64_t rows_step, const char *blocks, int64_t blocks_step, int64_t depth, float *out,
-                  int64_t out_step, int64_t count, int adds, const char *later, int64_t lines, const int tall, const int columns,
-                  const int what, const int keeps_rows) {
+                  int64_t out_step, int64_t count, int adds, const int tall, const int columns, const int what) {
     char rest[TALL * 4 * TILE];
     const int64_t whole = depth / TILE, left = depth % TILE;
     if (left) { /* the last words and zeros: the blocks are filled up with zeros, what follows a row may be no number */
         memset(rest, 0, sizeof rest);
         for (int64_t r = 0; r < count; r++) memcpy(rest + r * 4 * TILE, rows + r * rows_step + whole * 4 * TILE, 4 * left);
     }
-    __asm__ volatile("" ::: "memory");
+    __asm__ volatile("" ::: "memory"); /* compilers do not know that tiles read memory, nor that they write it */
     if (adds) {
-        _tile_loadd(0, out, 4 * out_step);
-        if (columns > 1) _tile_loadd(1, out + TILE, 4 * out_step);
-        if (tall) {
-            _tile_loadd(2, out + TILE * out_step, 4 * out_step);
-            if (columns > 1) _tile_loadd(3, out + TILE * out_step + TILE, 4 * out_step);
-        } else {
-            if (columns > 2) _tile_loadd(2, out + 2 * TILE, 4 * out_step);
-            if (columns > 3) _tile_loadd(3, out + 3 * TILE, 4 * out_step);
-        }
+        EACH_SUM(LOAD);
     } else {
-        _tile_zero(0);
-        if (tall || columns > 2) _tile_zero(2);
-        if (columns > 1) _tile_zero(1);
-        if (tall ? columns > 1 : columns > 3) _tile_zero(3);
+        EACH_SUM(CLEAR);
     }
-    for (int64_t k = 0; k < whole; k++) {
-        for (int64_t l = 0; l < lines; l++, later += 64) __builtin_prefetch(later, 0, 2);
-        add_tiles(rows + k * 4 * TILE, rows_step, blocks + k * 4 * TILE * TILE, blocks_step, tall, columns, what, keeps_rows);
-    }
-    if (left) add_tiles(rest, 4 * TILE, blocks + whole * 4 * TILE * TILE, blocks_step, tall, columns, what, keeps_rows);
-    _tile_stored(0, out, 4 * out_step);
-    if (columns > 1) _tile_stored(1, out + TILE, 4 * out_step);
-    if (tall) {
-        _tile_stored(2, out + TILE * out_step, 4 * out_step);
-        if (columns > 1) _tile_stored(3, out + TILE * out_step + TILE, 4 * out_step);
-    } else {
-        if (columns > 2) _tile_stored(2, out + 2 * TILE, 4 * out_step);
-        if (columns > 3) _tile_stored(3, out + 3 * TILE, 4 * out_step);
-    }
+    for (int64_t k = 0; k < whole; k++)
+        add_tiles(rows + k * 4 * TILE, rows_step, blocks + k * 4 * TILE * TILE, blocks_step, tall, columns, what);
+    if (left) add_tiles(rest, 4 * TILE, blocks + whole * 4 * TILE * TILE, blocks_step, tall, columns, what);
+    EACH_SUM(STORE);
     __asm__ volatile("" ::: "memory");
 }
 
 /* rows (count, depth) × blocks (columns, depth up to whole tiles, TILE) → out (count, columns·TILE), `out_step` numbers
-   apart; the other steps are bytes. `count` rows, for which the tiles are shaped; `lines` of the cache from `later` on
-   are fetched with each step in depth. */
+   apart, or `adds` them to it; the other steps are bytes. The tiles are shaped for `count` rows. */
 static inline void tiled_products(const char *rows, int64_t rows_step, const char *blocks, int64_t blocks_step,
                                   int64_t depth, float *out, int64_t out_step, int64_t count, int64_t columns, int adds,
-                                  const char *later, int64_t lines, const int what, const int keeps_rows) {
+                                  const int what) {
     const int64_t together = count > TILE ? 2 : 4;
     for (int64_t done = 0; done < columns; done += together, blocks += together * blocks_step, out += together * TILE) {
         const int64_t some = columns - done < together ? columns - done : together;
 #define CALL(tall, columns)                                                                                           \
-    tiled(rows, rows_step, blocks, blocks_step, depth, out, out_step, count, adds, later, lines, tall, columns, what, keeps_rows)
+    tiled(rows, rows_step, blocks, blocks_step, depth, out, out_step, count, adds, tall, columns, what)
         if (count > TILE && some == 2)
             CALL(1, 2);
         else if (count > TILE)
@@ -158,5 +131,5 @@ static inline void shape_tiles(int64_t count) {}
 static inline void release_tiles(void) {}
 static inline void tiled_products(const char *rows, int64_t rows_step, const char *blocks, int64_t blocks_step,
                                   int64_t depth, float *out, int64_t out_step, int64_t count, int64_t columns, int adds,
-                                  const char *later, int64_t lines, const int what, const int keeps_rows) {}
+                                  const int what) {}
 #endif
