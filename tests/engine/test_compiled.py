@@ -226,8 +226,8 @@ def test_norm(level: str, width: int, centred: bool, kinds: tuple[torch.dtype, t
 @settings(max_examples=80, deadline=None)
 @given(
     dtype=st.sampled_from((torch.float32, torch.bfloat16)),
-    rows=st.sampled_from((0, 1, 5, 6, 7, 13, 239, 241, 500)),
-    shape=st.sampled_from(((4, 1), (8, 64), (36, 17), (64, 65), (100, 200))),
+    rows=st.sampled_from((0, 1, 5, 6, 7, 13, 16, 17, 32, 33, 239, 241, 530)),
+    shape=st.sampled_from(((4, 1), (8, 64), (36, 17), (64, 65), (100, 200), (500, 100))),
     activation=st.sampled_from((None, "relu", "gelu", "gelu_tanh", "silu", "tanh")),
     how=st.sampled_from((linear.ALONE, linear.ADD, linear.MULTIPLY)),
     biased=st.booleans(),
@@ -254,13 +254,14 @@ def test_linear_maps(
         assert torch.equal(found[-1:], product(x[-1:], None if how == linear.ALONE else other[-1:], how))
 
 
-@pytest.mark.parametrize("inputs", [4, 60, 3072])
-def test_sums_of_bytes_are_exact(level: str, inputs: int) -> None:
+@pytest.mark.parametrize("rows", [8, 40])
+@pytest.mark.parametrize("inputs", [4, 60, 804, 3072])
+def test_sums_of_bytes_are_exact(level: str, inputs: int, rows: int) -> None:
     """Also the largest."""
     most = 64 if linear.in_pairs() else 127
     weight = torch.randint(-most, most + 1, (37, inputs), generator=torch.Generator().manual_seed(0)).to(torch.int8)
     weight[0], weight[1] = most, -most
-    x = torch.randint(0, 256, (8, inputs), generator=torch.Generator().manual_seed(1))
+    x = torch.randint(0, 256, (rows, inputs), generator=torch.Generator().manual_seed(1))
     x[0], x[1] = 255, 0
     product = linear.Product(weight, None, None, torch.float32, steps=torch.full((37,), 2.0**-10))
     exact = (x @ weight.long().T).double() / 2**10
@@ -287,8 +288,21 @@ def test_linear_maps_of_more_dimensions_and_in_place(level: str) -> None:
     assert (total - 1 - x[0] @ weight.T).abs().max() < 1e-5
 
 
-def test_linear_maps_have_the_same_bits_with_two_threads(level: str) -> None:
-    product, x = linear.Product(drawn(384, 384), drawn(384), "gelu", torch.float32), drawn(500, 384)
+@pytest.mark.parametrize("dtype", list(ERRORS))
+def test_what_follows_a_row_is_not_read(level: str, dtype: torch.dtype) -> None:
+    """Where a row does not fill what is multiplied at once."""
+    for inputs in (2, 30, 34, 402):
+        product = linear.Product(drawn(20, inputs).to(dtype), None, None, dtype)
+        x = torch.full((19, inputs + 40), float("nan")).to(product.reads)
+        x[:, :inputs] = drawn(19, inputs)
+        assert product(x[:, :inputs]).isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", list(ERRORS))
+@pytest.mark.parametrize("rows", [20, 130, 600])
+def test_linear_maps_have_the_same_bits_with_two_threads(level: str, dtype: torch.dtype, rows: int) -> None:
+    product = linear.Product(drawn(500, 384).to(dtype), drawn(500), "gelu", dtype)
+    x = drawn(rows, 384).to(product.reads)
     one = product(x)
     torch.set_num_threads(2)
     try:

@@ -26,6 +26,7 @@ FEEDFORWARD = {"width": 24}
 MAKES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "post-norm": ({"norm_out": NormConfig()}, ("float32", "bfloat16", "int8")),
     "pre-norm": ({"norm_in": NormConfig()}, ("float32", "bfloat16", "int8")),
+    "no norm": ({}, ("float32", "bfloat16", "int8")),
     "rms, rotary": (
         {"norm_in": RMS, "attention": {"rotary": RotaryConfig()}}, ("float32", "bfloat16", "int8")
     ),

@@ -69,11 +69,12 @@ class Blocks:
 
     def _read(self, unit: FastUnit, reader: nn.Module | None) -> int:
         """What the sub-layer reads: the stream or its norm, in the dtype of its first map."""
-        if unit.norm_in is None:
+        own = self.program.dtype(STREAM)
+        dtype = reader.dtype if isinstance(reader, Map) else own if unit.norm_in is None else torch.float32
+        if unit.norm_in is None and dtype == own:
             return STREAM
-        dtype = reader.dtype if isinstance(reader, Map) else torch.float32
-        width = self.program.width(STREAM)
-        return self._norm(unit.norm_in, STREAM, self.program.buffer("normed", width, dtype))
+        to = self.program.buffer("normed", self.program.width(STREAM), dtype)
+        return self.program.convert(STREAM, to) if unit.norm_in is None else self._norm(unit.norm_in, STREAM, to)
 
     def _norm(self, norm: nn.Module, x: int, to: int) -> int:
         if type(norm) is not FastNorm or not norm.fits:

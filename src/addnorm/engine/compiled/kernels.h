@@ -50,5 +50,6 @@ void addnorm_norm(const void *x, int64_t kind, int64_t step, int64_t rows, int64
 int64_t addnorm_row_of_bytes(int64_t width);
 void addnorm_bytes(const void *x, int64_t kind, int64_t step, int64_t rows, int64_t width, const float *factor,
                    uint8_t *to);
+void addnorm_convert(const void *x, int64_t kind, int64_t step, int64_t rows, int64_t width, void *to, int64_t to_kind);
 void addnorm_rotate(void *x, int64_t kind, int64_t step, int64_t rows, int64_t heads, int64_t width, int64_t half,
                     int64_t interleaved, const float *cos, const float *sin);

@@ -8,7 +8,7 @@
 #include "kernels.h"
 #include "vectors.h"
 
-enum { LINEAR = 0, ATTENTION, NORM, TO_BYTES, ROTATE };
+enum { LINEAR = 0, ATTENTION, NORM, TO_BYTES, ROTATE, CONVERT };
 
 /* Rows taken together: tiles take so little time that matrices are better not read too often. */
 #define TOGETHER (HAS_TILES ? 960 : 480)
@@ -84,6 +84,9 @@ static int run(const struct step *step, const struct pass *pass, int64_t first, 
     }
     case TO_BYTES:
         addnorm_bytes(x, from->kind, from->width, rows, from->width, step->with, (uint8_t *)y);
+        return 0;
+    case CONVERT:
+        addnorm_convert(x, from->kind, from->width, rows, from->width, y, to->kind);
         return 0;
     default: {
         const int64_t angle = row * step->half;

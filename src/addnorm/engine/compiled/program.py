@@ -10,7 +10,7 @@ from torch import Tensor
 from addnorm.engine import compiled
 from addnorm.engine.compiled.linear import ALONE, KINDS, Product
 
-LINEAR, ATTENTION, NORM, TO_BYTES, ROTATE = range(5)
+LINEAR, ATTENTION, NORM, TO_BYTES, ROTATE, CONVERT = range(6)
 
 
 class _Buffer(ctypes.Structure):
@@ -99,6 +99,10 @@ class Program:
     def to_bytes(self, factor: Tensor | None, x: int, to: int) -> int:
         """Floats as bytes, each row with a step and a zero of its own."""
         return self._step(factor, TO_BYTES, x, to, with_=None if factor is None else factor.data_ptr())
+
+    def convert(self, x: int, to: int) -> int:
+        """The same numbers in another dtype."""
+        return self._step(None, CONVERT, x, to)
 
     def rotate(self, x: int, column: int, heads: int, width: int, half: int, interleaved: bool, table: int) -> int:
         """Heads that begin at a column, in place; `table`: whose angles, of those given to a pass."""

@@ -99,6 +99,13 @@ void addnorm_bytes(const void *x, int64_t kind, int64_t step, int64_t rows, int6
             round_row((const uint16_t *)x + i * step, width, factor, to, room, BFLOAT);
 }
 
+/* The same numbers in another kind; `step`: from one row of x to the next. */
+void addnorm_convert(const void *x, int64_t kind, int64_t step, int64_t rows, int64_t width, void *to, int64_t to_kind) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t d = 0; d < width; d += LANES)
+            store_some(to, i * width + d, width - d, load_some(x, i * step + d, width - d, kind), to_kind);
+}
+
 /* (a, b) → (a cos - b sin, b cos + a sin), in place, of the first 2·half numbers of each head: a and b are next to each
    other where `interleaved`, else `half` apart. `cos`, `sin`: (rows, half); x: `step` from one row to the next. */
 INLINE void rotate(void *x, int64_t step, int64_t rows, int64_t heads, int64_t width, int64_t half, int64_t interleaved,
