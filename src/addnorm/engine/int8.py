@@ -192,6 +192,6 @@ class ByteWalk(Walk):
         at = found.largest.topk(min(2 * -(-len(found.low) // KEPT), len(found.low))).indices
         between = found.without(at).bytes()
         down = ByteLinear(module.down.weight.index_fill(1, at, 0), module.down.bias, between, torch.float32)
-        kept_up = ByteLinear(weight[at], None if bias is None else bias[at], None, self.writes, activation)
         kept_down = Linear(module.down.weight[:, at].to(self.writes), None)
+        kept_up = ByteLinear(weight[at], None if bias is None else bias[at], None, kept_down.dtype, activation)
         return BytesThrough(reads, ByteLinear(weight, bias, None, between, activation), down, kept_up, kept_down)
